@@ -1,0 +1,39 @@
+# Every target sets itself up: a machine with Python 3.11, pip, make and a C compiler is enough.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: help setup demo test test-slow check format clean
+
+help:  ## show this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt -e '.[dev]'
+	@touch $(STAMP)
+
+setup: $(STAMP)  ## create .venv with everything a developer needs
+
+demo: $(STAMP)  ## fit on simulated data, print answers beside the exact truth, write a picture
+	$(BIN)/ncprob demo --out demo-output
+
+test: $(STAMP)  ## unit, law and doc tests (minutes)
+	$(BIN)/pytest -m "not slow" -n 2
+
+test-slow: $(STAMP)  ## statistical tests over many simulated data sets
+	$(BIN)/pytest -m slow -n 2
+
+check: $(STAMP)  ## lint, formatting, types, direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest tests/test_architecture.py
+
+format: $(STAMP)  ## format and fix what can be fixed
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:  ## remove what the other targets made
+	rm -rf $(VENV) demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

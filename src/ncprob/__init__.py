@@ -1,0 +1,10 @@
+"""ncprob: learn a conditional distribution once, then ask it anything."""
+
+from ncprob._version import __version__
+from ncprob.distribution import ConditionalDistribution
+from ncprob.estimators import NCPRegressor
+from ncprob.operator import SpectralOperator
+from ncprob.sets import Box
+from ncprob.training import train
+
+__all__ = ["Box", "ConditionalDistribution", "NCPRegressor", "SpectralOperator", "__version__", "train"]

@@ -1,0 +1,466 @@
+"""`ConditionalDistribution`: a batch of laws of Y, each carried by weighted atoms. Answers; no fitting.
+
+Member i puts on atom j the weight
+
+    p_ij ∝ ω_j max(0, 1 + ⟨left_i, right_j⟩),       left_i = s ⊙ u(x_i),  right_j = v(y_j),
+
+ω_j being the weight of the atom in the marginal. This is always a valid law, so distribution functions are monotone,
+quantiles do not cross and variances are not negative. An affine map per member, y = location_i + scale_i ·
+atom_j, carries residual coordinates. Weights are formed in row chunks of bounded size; no array has more than
+`CHUNK_ELEMENTS` entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ncprob import weighted
+from ncprob._validation import as_float_tensor, check_choice, check_integer, check_probabilities
+from ncprob.sets import Box, membership
+
+CHUNK_ELEMENTS = 2**22  # 32 MiB of float64: large enough for full speed, small enough to stay in memory
+
+Export = Callable[[Tensor], Any]
+
+
+class Support:
+    """Atoms of Y with their right features and marginal weights, prepared once and shared by all members.
+
+    A scalar support is kept sorted, so that a distribution function is a plain cumulative sum.
+    """
+
+    def __init__(self, values: Tensor, features: Tensor, weights: Tensor | None = None) -> None:
+        values = values.double()
+        values = values[:, None] if values.ndim == 1 else values
+        n_atoms, self.n_components = values.shape
+        weights = values.new_ones(n_atoms) if weights is None else weights.double()
+        self.public_order: Tensor | None = None
+        if self.n_components == 1:
+            order = torch.argsort(values[:, 0], stable=True)
+            values, features, weights = values[order], features[order], weights[order]
+            self.public_order = torch.argsort(order)
+        self.values, self.features, self.weights = values, features, weights / weights.sum()
+        self._orders = [torch.argsort(column, stable=True) for column in values.mT] if self.n_components > 1 else None
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def sorted_values(self, component: int) -> Tensor:
+        """Atoms of one component in increasing order."""
+        column = self.values[:, component]
+        return column if self._orders is None else column[self._orders[component]]
+
+    def sort(self, weights: Tensor, component: int) -> Tensor:
+        """Columns of `weights` (rows, atoms) in the order of `sorted_values`."""
+        return weights if self._orders is None else weights[:, self._orders[component]]
+
+
+class ConditionalDistribution:
+    """Laws of Y given n conditions; `len(d)`, `d[i]` and slices work as on a list.
+
+    For a scalar question (t or q a number) the answer has shape (n,), for a vector of g values (n, g). For vector Y of
+    q components `cdf`, `pdf`, `quantile`, `interval`, `pit`, `crps` and `log_score` act per component, with
+    shapes (n, q) and (n, q, g), while `cov`, `prob`, `expectation` and `sample` concern the joint law.
+
+    Parameters
+    ----------
+    support : Support
+        Atoms of Y, shared by all members.
+    left : Tensor of shape (n, d)
+        Left features times singular values.
+    location, scale : Tensor of shape (n, q), optional
+        Affine map of the atoms per member.
+    export : callable, optional
+        Applied to every answer, for example to give arrays instead of tensors.
+
+    Examples
+    --------
+    A table with two atoms: P(Y = 1 | x) is 0.5 for the first condition and 0.75 for the second.
+
+    >>> support = Support(torch.tensor([0.0, 1.0]), torch.tensor([[-1.0], [1.0]]))
+    >>> d = ConditionalDistribution(support, torch.tensor([[0.0], [0.5]]))
+    >>> d.mean()
+    tensor([0.5000, 0.7500], dtype=torch.float64)
+    >>> d.cdf([0.0, 0.5, 1.0])
+    tensor([[0.5000, 0.5000, 1.0000],
+            [0.2500, 0.2500, 1.0000]], dtype=torch.float64)
+    >>> d[1].quantile(0.5)
+    tensor([1.], dtype=torch.float64)
+    """
+
+    def __init__(
+        self,
+        support: Support,
+        left: Tensor,
+        *,
+        location: Tensor | None = None,
+        scale: Tensor | None = None,
+        export: Export | None = None,
+    ) -> None:
+        self._support, self._left = support, left
+        self._location = None if location is None else location.double().reshape(len(left), support.n_components)
+        self._scale = None if scale is None else scale.double().reshape(len(left), support.n_components)
+        self._export_function = export
+
+    def __len__(self) -> int:
+        return len(self._left)
+
+    def __getitem__(self, rows: Any) -> ConditionalDistribution:
+        if isinstance(rows, int):
+            if not -len(self) <= rows < len(self):
+                raise IndexError(f"index {rows} is out of range for {len(self)} members")
+            rows = [rows]
+        index = rows if isinstance(rows, slice) else torch.as_tensor(rows)
+        return ConditionalDistribution(
+            self._support,
+            self._left[index],
+            location=None if self._location is None else self._location[index],
+            scale=None if self._scale is None else self._scale[index],
+            export=self._export_function,
+        )
+
+    def __iter__(self) -> Iterator[ConditionalDistribution]:
+        return (self[i] for i in range(len(self)))
+
+    def __repr__(self) -> str:
+        q = self._support.n_components
+        return f"ConditionalDistribution({len(self)} members, {len(self._support)} atoms, {q} component{'s' * (q > 1)})"
+
+    # ---------------------------------------------------------------- plumbing
+
+    @property
+    def _scalar(self) -> bool:
+        return self._support.n_components == 1
+
+    def _export(self, answer: Tensor) -> Any:
+        return answer if self._export_function is None else self._export_function(answer)
+
+    def _by_component(self, answer: Tensor) -> Any:
+        """Export (n, q, …), dropping the component axis of scalar Y."""
+        return self._export(answer[:, 0] if self._scalar else answer)
+
+    def _to_base(self, values: Tensor) -> Tensor:
+        """Values (n or 1, q, …) of Y in the coordinates of the atoms."""
+        if self._location is None or self._scale is None:
+            return values.expand(len(self), *values.shape[1:])
+        extra = (...,) + (None,) * (values.ndim - 2)
+        return (values - self._location[extra]) / self._scale[extra]
+
+    def _from_base(self, values: Tensor) -> Tensor:
+        """Inverse of `_to_base`."""
+        if self._location is None or self._scale is None:
+            return values
+        extra = (...,) + (None,) * (values.ndim - 2)
+        return self._location[extra] + self._scale[extra] * values
+
+    def _scale_power(self, power: int, ndim: int) -> Tensor | float:
+        """scale^power with `ndim` axes, to map spreads and densities back."""
+        if self._scale is None:
+            return 1.0
+        return self._scale.reshape(*self._scale.shape, *(1,) * (ndim - 2)) ** power
+
+    def _weights(self, rows: slice) -> Tensor:
+        """p_ij for the members in `rows`, float64, in the order of the support."""
+        ratio = torch.addmm(self._left.new_ones(()), self._left[rows], self._support.features.mT)
+        weights = ratio.clamp_(min=0).double() * self._support.weights
+        total = weights.sum(dim=1, keepdim=True)
+        # A member whose ratio is nowhere positive knows nothing: it falls back to the marginal.
+        weights = torch.where(total > 0, weights, self._support.weights)
+        return weights / weights.sum(dim=1, keepdim=True)
+
+    def _in_chunks(self, compute: Callable[[Tensor, slice], Tensor], width: int = 1) -> Tensor:
+        """Concatenate compute(weights of some rows, rows); `width` counts arrays of their size that it makes."""
+        step = max(1, CHUNK_ELEMENTS // (len(self._support) * max(1, width)))
+        starts = range(0, len(self), step)
+        return torch.cat([compute(self._weights(rows), rows) for rows in (slice(s, s + step) for s in starts)])
+
+    def _per_component(self, compute: Callable[[Tensor, Tensor, int, slice], Tensor]) -> Tensor:
+        """Stack compute(sorted weights, sorted atoms, component, rows) over components into (n, q, …)."""
+        support = self._support
+
+        def all_components(weights: Tensor, rows: slice) -> Tensor:
+            parts = [
+                compute(support.sort(weights, k), support.sorted_values(k), k, rows)
+                for k in range(support.n_components)
+            ]
+            return torch.stack(parts, dim=1)
+
+        return self._in_chunks(all_components, width=2)
+
+    def _grid(self, values: Any, name: str) -> tuple[Tensor, bool]:
+        """A question as a tensor (1 or n, q or 1, g), and whether it was a single number."""
+        tensor = as_float_tensor(values, name).to(self._left.device)
+        if tensor.ndim == 2 and self._scalar and len(tensor) == len(self):
+            return tensor[:, None, :], False
+        if tensor.ndim > 1:
+            raise ValueError(
+                f"`{name}` must be a number, a vector of values for all members, or (for scalar Y) a row per member; "
+                f"got shape {tuple(tensor.shape)} for {len(self)} members. Ask in one of these forms."
+            )
+        q = self._support.n_components
+        return tensor.reshape(1, 1, -1).expand(1, q, -1), tensor.ndim == 0
+
+    def _own_values(self, y: Any) -> Tensor:
+        """One value of Y per member, as (n, q, 1)."""
+        q = self._support.n_components
+        tensor = as_float_tensor(y, "y").to(self._left.device)
+        allowed = [(len(self),), (len(self), 1)] if self._scalar else [(len(self), q)]
+        if tuple(tensor.shape) not in allowed:
+            raise ValueError(
+                f"`y` must hold one value per member, shape {allowed[0]}; got {tuple(tensor.shape)}. "
+                "Pass the targets of the same rows."
+            )
+        return tensor.reshape(len(self), q, 1)
+
+    # ---------------------------------------------------------------- atoms
+
+    @property
+    def atoms(self) -> Any:
+        """Points that carry the laws: (m,) or (m, q); in residual coordinates each member has its own, (n, m[, q])."""
+        values = self._support.values
+        if self._support.public_order is not None:
+            values = values[self._support.public_order]
+        if self._location is not None:
+            values = self._from_base(values.mT[None].expand(len(self), -1, -1)).mT
+        return self._export(values[..., 0] if self._scalar else values)
+
+    def weights(self) -> Any:
+        """Probabilities of the atoms, (n, m); rows add to one."""
+        order = self._support.public_order
+        return self._export(self._in_chunks(lambda w, rows: w if order is None else w[:, order]))
+
+    # ---------------------------------------------------------------- moments
+
+    def mean(self) -> Any:
+        """E[Y]."""
+        return self._by_component(self._from_base(self._base_mean()))
+
+    def _base_mean(self) -> Tensor:
+        return self._in_chunks(lambda w, rows: w @ self._support.values)
+
+    def var(self) -> Any:
+        """E[(Y − E Y)²], never negative."""
+        return self._by_component(self._central_moment(2))
+
+    def std(self) -> Any:
+        """Square root of the variance."""
+        return self._by_component(self._central_moment(2).sqrt())
+
+    def moment(self, k: int, central: bool = False) -> Any:
+        """E[Y^k], or E[(Y − E Y)^k] if `central`."""
+        k = check_integer(k, "k", minimum=0)
+        return self._by_component(self._central_moment(k) if central else self._raw_moment(k))
+
+    def _raw_moment(self, k: int) -> Tensor:
+        def chunk(w: Tensor, rows: slice) -> Tensor:
+            values = self[rows]._from_base(self._support.values.mT[None])  # (rows or 1, q, atoms)
+            return (w[:, None, :] * values**k).sum(dim=-1)
+
+        return self._in_chunks(chunk, width=2 * self._support.n_components)
+
+    def _central_moment(self, k: int) -> Tensor:
+        def chunk(w: Tensor, rows: slice) -> Tensor:
+            mean = w @ self._support.values
+            deviations = self._support.values.mT[None] - mean[:, :, None]
+            return (w[:, None, :] * deviations**k).sum(dim=-1)
+
+        return self._in_chunks(chunk, width=2 * self._support.n_components) * self._scale_power(k, 2)
+
+    def skewness(self) -> Any:
+        """E[(Y − E Y)³] / Var(Y)^{3/2}; zero for a point mass."""
+        return self._by_component(self._standardized_moment(3))
+
+    def kurtosis(self) -> Any:
+        """Excess kurtosis E[(Y − E Y)⁴] / Var(Y)² − 3; zero for the normal law, −3 for a point mass."""
+        return self._by_component(self._standardized_moment(4) - 3)
+
+    def _standardized_moment(self, k: int) -> Tensor:
+        variance = self._central_moment(2)
+        return torch.where(variance > 0, self._central_moment(k) / variance ** (k / 2), 0.0)
+
+    def cov(self) -> Any:
+        """Covariance matrices (n, q, q), symmetric positive semi-definite; (n, 1, 1) for scalar Y."""
+        values, q = self._support.values, self._support.n_components
+
+        def chunk(w: Tensor, rows: slice) -> Tensor:
+            deviations = values[None] - (w @ values)[:, None, :]
+            return deviations.mT @ (w[:, :, None] * deviations)
+
+        base = self._in_chunks(chunk, width=2 * q)
+        if self._scale is not None:
+            base = base * self._scale[:, :, None] * self._scale[:, None, :]
+        return self._export((base + base.mT) / 2)
+
+    # ---------------------------------------------------------------- distribution functions
+
+    def cdf(self, t: Any) -> Any:
+        """F(t) = P(Y ≤ t)."""
+        grid, single = self._grid(t, "t")
+        answer = self._cdf(self._to_base(grid))
+        return self._by_component(answer[..., 0] if single else answer)
+
+    def sf(self, t: Any) -> Any:
+        """P(Y > t) = 1 − F(t)."""
+        return 1 - self.cdf(t)
+
+    def _cdf(self, base: Tensor) -> Tensor:
+        def component(w: Tensor, atoms: Tensor, k: int, rows: slice) -> Tensor:
+            below = torch.searchsorted(atoms, base[rows, k].contiguous(), right=True)
+            return weighted.padded_cumsum(w).gather(1, below)
+
+        return self._per_component(component)
+
+    def quantile(self, q: Any) -> Any:
+        """Smallest atom t with F(t) ≥ q, for levels strictly inside (0, 1)."""
+        levels = check_probabilities(q, "q").to(self._left.device)
+        answer = self._from_base(self._quantile(levels.reshape(-1)))
+        return self._by_component(answer[..., 0] if levels.ndim == 0 else answer)
+
+    def _quantile(self, levels: Tensor) -> Tensor:
+        def component(w: Tensor, atoms: Tensor, k: int, rows: slice) -> Tensor:
+            return weighted.quantiles(w, atoms, levels)
+
+        return self._per_component(component)
+
+    def median(self) -> Any:
+        """quantile(0.5)."""
+        return self.quantile(0.5)
+
+    def interval(self, coverage: Any, kind: str = "shortest") -> Any:
+        """Interval [low, high] of probability at least `coverage`: (n, 2), several coverages (n, 2, k).
+
+        `"shortest"` is the narrowest run of atoms with that probability (paper, Algorithm 3, for all starting points at
+        once); `"central"` leaves (1 − coverage)/2 on each side. Vector Y: (n, q, 2[, k]), per component.
+        """
+        check_choice(kind, "kind", ("shortest", "central"))
+        levels = check_probabilities(coverage, "coverage").to(self._left.device)
+        compute = self._shortest if kind == "shortest" else self._central
+        answer = torch.stack([self._from_base(compute(level)) for level in levels.reshape(-1)], dim=-1)
+        return self._by_component(answer[..., 0] if levels.ndim == 0 else answer)
+
+    def _central(self, coverage: Tensor) -> Tensor:
+        tail = (1 - coverage) / 2
+        return self._quantile(torch.stack([tail, 1 - tail]))
+
+    def _shortest(self, coverage: Tensor) -> Tensor:
+        def component(w: Tensor, atoms: Tensor, k: int, rows: slice) -> Tensor:
+            return weighted.shortest_interval(w, atoms, float(coverage))
+
+        return self._per_component(component)
+
+    def pdf(self, t: Any) -> Any:
+        """Density by a triangular kernel on the atoms.
+
+        The bandwidth follows the law of each member, see `ncprob.weighted.bandwidth`: a robust local scale times
+        (effective sample size)^(−1/5), so heavy tails and separate modes do not oversmooth. A share of 1/(m + 1) of the
+        mass, m atoms, is spread as a Cauchy law over all the line, since a new point leaves the range of m points about
+        that often: the density is positive everywhere and log scores are finite.
+        """
+        grid, single = self._grid(t, "t")
+        answer = self._pdf(self._to_base(grid))
+        return self._by_component(answer[..., 0] if single else answer)
+
+    def log_pdf(self, t: Any) -> Any:
+        """log of `pdf`."""
+        grid, single = self._grid(t, "t")
+        answer = self._pdf(self._to_base(grid)).log()
+        return self._by_component(answer[..., 0] if single else answer)
+
+    def _pdf(self, base: Tensor) -> Tensor:
+        def component(w: Tensor, atoms: Tensor, k: int, rows: slice) -> Tensor:
+            return weighted.density(w, atoms, base[rows, k])
+
+        return self._per_component(component) * self._scale_power(-1, base.ndim)
+
+    def mode(self) -> Any:
+        """Point of highest density among 199 quantiles of each law."""
+        levels = torch.linspace(0.005, 0.995, 199, dtype=torch.float64, device=self._left.device)
+        candidates = self._quantile(levels)
+        best = self._pdf(candidates).argmax(dim=-1, keepdim=True)
+        return self._by_component(self._from_base(candidates.gather(-1, best))[..., 0])
+
+    # ---------------------------------------------------------------- sets and functions
+
+    def prob(self, region: tuple[Any, Any] | Box | Callable[[Any], Any]) -> Any:
+        """P(Y ∈ B) for a `(low, high]` tuple, a `Box` or a callable giving a boolean mask on Y of shape (m, q)."""
+        return self._export(self._expectation(lambda points: self._indicator(region, points)).clamp(0, 1)[:, 0])
+
+    def _indicator(self, region: Any, points: Tensor) -> Tensor:
+        return membership(region, points, "B", self._export)[:, None].double()
+
+    def expectation(self, f: Callable[[Any], Any]) -> Any:
+        """E[f(Y)] for a vectorised `f`: (m, q) → (m,) gives (n,), (m, q) → (m, k) gives (n, k)."""
+        columns: list[int] = []
+        answer = self._expectation(lambda points: self._call(f, points, columns))
+        return self._export(answer[:, 0] if columns[0] == 0 else answer)
+
+    def _call(self, f: Callable[[Any], Any], points: Tensor, columns: list[int]) -> Tensor:
+        """f(points) as (m, k); `columns` records k, or 0 where f gives one number per row."""
+        m = len(points)
+        values = torch.as_tensor(f(self._export(points)))
+        if self._scalar and values.ndim > 1 and 1 in values.shape[1:]:
+            axis = 1 + list(values.shape[1:]).index(1)
+            values = values.squeeze(axis)  # the component axis of scalar Y, carried through by f
+        if values.ndim not in (1, 2) or len(values) != m:
+            raise ValueError(
+                f"`f` must map an array of shape {tuple(points.shape)} to ({m},) or ({m}, k); "
+                f"it returned shape {tuple(values.shape)}. Vectorise it over rows."
+            )
+        values = values.to(points.device, torch.float64)
+        if torch.isnan(values).any():
+            raise ValueError("`f` must not return NaN on the atoms of Y. Restrict it to values it is defined for.")
+        columns.append(0 if values.ndim == 1 else values.shape[1])
+        return values.reshape(m, -1)
+
+    def _expectation(self, evaluate: Callable[[Tensor], Tensor]) -> Tensor:
+        """Σ_j p_ij evaluate(y_ij), evaluate giving (points, k)."""
+        if self._location is None:
+            values = evaluate(self._support.values)
+            return self._in_chunks(lambda w, rows: w @ values)
+
+        def chunk(w: Tensor, rows: slice) -> Tensor:
+            atoms = self[rows]._from_base(self._support.values.mT[None].expand(len(w), -1, -1)).mT
+            values = evaluate(atoms.reshape(-1, atoms.shape[-1])).reshape(*w.shape, -1)
+            return (w[:, :, None] * values).sum(dim=1)
+
+        return self._in_chunks(chunk, width=2 * self._support.n_components)
+
+    def sample(self, size: int, random_state: int | torch.Generator | None = None) -> Any:
+        """Independent draws: (n, size), or (n, size, q) from the joint law."""
+        size = check_integer(size, "size", minimum=1)
+        if isinstance(random_state, torch.Generator):
+            generator = random_state
+        else:
+            generator = torch.Generator()
+            generator.seed() if random_state is None else generator.manual_seed(int(random_state))
+        uniforms = torch.rand((len(self), size), generator=generator, dtype=torch.float64).to(self._left.device)
+
+        def chunk(w: Tensor, rows: slice) -> Tensor:
+            index = torch.searchsorted(w.cumsum(dim=1), uniforms[rows]).clamp(max=w.shape[1] - 1)
+            return self._support.values[index]
+
+        draws = self._from_base(self._in_chunks(chunk, width=2).mT).mT
+        return self._export(draws[..., 0] if self._scalar else draws)
+
+    # ---------------------------------------------------------------- scores
+
+    def pit(self, y: Any) -> Any:
+        """Probability integral transform F_i(y_i): uniform where the model is calibrated."""
+        return self._by_component(self._cdf(self._to_base(self._own_values(y)))[..., 0])
+
+    def log_score(self, y: Any) -> Any:
+        """−log pdf_i(y_i); lower is better (Good 1952)."""
+        return self._by_component(-self._pdf(self._to_base(self._own_values(y)))[..., 0].log())
+
+    def crps(self, y: Any) -> Any:
+        """Continuous ranked probability score E|Y − y| − ½E|Y − Y'| (Gneiting & Raftery 2007); lower is better."""
+        base = self._to_base(self._own_values(y))
+
+        def component(w: Tensor, atoms: Tensor, k: int, rows: slice) -> Tensor:
+            return weighted.crps(w, atoms, base[rows, k, 0])
+
+        return self._by_component(self._per_component(component) * self._scale_power(1, 2))

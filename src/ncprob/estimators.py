@@ -1,0 +1,345 @@
+"""scikit-learn estimators: the only border between arrays or data frames and torch."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+
+from ncprob import frames
+from ncprob._validation import check_choice, check_integer, check_number, check_probabilities
+from ncprob.distribution import ConditionalDistribution
+from ncprob.losses import LOSSES
+from ncprob.operator import POSTPROCESSINGS
+from ncprob.preprocessing import InputScaler
+from ncprob.recipe import MINIMUM_ROWS, Recipe, Sample, fit_model, marginal_model
+from ncprob.training import History, Schedule, resolve_device
+
+COORDINATES = ("raw", "residual", "auto")
+
+
+def to_numpy(tensor: Tensor) -> NDArray[np.float64]:
+    """An array on the CPU."""
+    return tensor.detach().cpu().numpy()
+
+
+class NCPRegressor(RegressorMixin, BaseEstimator):
+    """Learn the conditional distribution of y given X once, then ask it anything.
+
+    Neural Conditional Probability (Kostic et al. 2024) learns the leading singular functions of the conditional
+    expectation operator: the density ratio r(x, y) ≈ 1 + Σ_i s_i u_i(x) v_i(y). Every conditional statistic
+    follows from it without retraining or sampling.
+
+    Parameters
+    ----------
+    rank : int or "auto"
+        Number of singular functions. `"auto"` learns 64 and keeps as many as held-out rows support.
+    hidden_sizes : sequence of int
+        Hidden layers of both networks.
+    coordinates : {"auto", "raw", "residual"}
+        `"raw"` is the paper; `"residual"` learns the law of (y − m(X))/s(X) for a robust location m and scale s;
+        `"auto"` fits both and keeps the one with the lower held-out CRPS (`coordinates_`).
+    loss : {"covariance", "u_statistic", "paired", "cross_fitted"}
+        Estimate of the training loss, see `ncprob.losses`.
+    gamma : float
+        Weight of the orthonormality penalty.
+    postprocessing : {"whitening", "centering", "none"}
+        What is done with the trained features, see `SpectralOperator.postprocess`.
+    ensemble_size : int
+        Number of operators whose density ratios are averaged.
+    batch_size, max_steps, learning_rate, weight_decay
+        Training by AdamW with warm-up and cosine schedule.
+    input_gate : float
+        Strength of an L1 penalty on one learned multiplier per input; closes useless inputs. 0 turns gates off.
+    validation_fraction : float
+        Share of rows held out to stop training and to choose rank, ridge and coordinates; they still serve as atoms.
+    early_stopping : bool
+        Stop when the held-out loss no longer falls. The best weights are kept in any case.
+    x_encoder, y_encoder : torch.nn.Module, optional
+        Encoders of your own with `rank` outputs, for inputs that are not tables. A given `x_encoder` gets X as float32,
+        unscaled; `y_encoder` gets normal scores of the (coordinates of) y, shape (batch, q).
+    device : {"auto", "cpu", "cuda"} or torch.device
+        Where to compute; `"auto"` takes an accelerator if there is one.
+    random_state : int, RandomState or None
+        One seed for everything; two CPU runs with it are bit-identical.
+    checkpoint_dir : path, optional
+        Keep checkpoints there; a fit that was interrupted goes on from them.
+    progress : bool or "auto"
+        Progress bars; `"auto"` shows them on a terminal only.
+
+    Attributes
+    ----------
+    singular_values_ : ndarray of shape (rank_,)
+        Strength of dependence along each pair of singular functions, decreasing.
+    rank_ : int
+        Number of singular functions in use (of the first operator).
+    coordinates_ : str
+        Coordinates in use.
+    history_ : History
+        Losses, learning rates and times of training.
+    n_steps_ : int
+        Steps of training.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, (500, 1))
+    >>> y = X[:, 0] + 0.1 * rng.normal(size=500)
+    >>> model = NCPRegressor(max_steps=200, coordinates="residual", random_state=0).fit(X, y)
+    >>> model.predict([[0.5]]).round(1)
+    array([0.5])
+    >>> model.predict_quantiles([[0.0], [0.5]], alpha=(0.05, 0.5, 0.95)).shape
+    (2, 3)
+    >>> law = model.predict_distribution([[0.0]])
+    >>> bool(0.3 < law.prob((0.0, 1.0))[0] < 0.7)
+    True
+    """
+
+    def __init__(
+        self,
+        *,
+        rank: int | str = "auto",
+        hidden_sizes: Sequence[int] = (64, 64),
+        coordinates: str = "auto",
+        loss: str = "covariance",
+        gamma: float = 1e-3,
+        postprocessing: str = "whitening",
+        ensemble_size: int = 1,
+        batch_size: int = 1024,
+        max_steps: int = 1000,
+        learning_rate: float = 3e-3,
+        weight_decay: float = 1e-2,
+        input_gate: float = 0.0,
+        validation_fraction: float = 0.1,
+        early_stopping: bool = True,
+        x_encoder: nn.Module | None = None,
+        y_encoder: nn.Module | None = None,
+        device: str | torch.device = "auto",
+        random_state: int | np.random.RandomState | None = None,
+        checkpoint_dir: str | os.PathLike[str] | None = None,
+        progress: bool | Literal["auto"] = "auto",
+    ) -> None:
+        self.rank = rank
+        self.hidden_sizes = hidden_sizes
+        self.coordinates = coordinates
+        self.loss = loss
+        self.gamma = gamma
+        self.postprocessing = postprocessing
+        self.ensemble_size = ensemble_size
+        self.batch_size = batch_size
+        self.max_steps = max_steps
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.input_gate = input_gate
+        self.validation_fraction = validation_fraction
+        self.early_stopping = early_stopping
+        self.x_encoder = x_encoder
+        self.y_encoder = y_encoder
+        self.device = device
+        self.random_state = random_state
+        self.checkpoint_dir = checkpoint_dir
+        self.progress = progress
+
+    # ---------------------------------------------------------------- fitting
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: ArrayLike | None = None,
+        validation_data: tuple[Any, Any] | None = None,
+    ) -> NCPRegressor:
+        """Learn the conditional distribution of y given X.
+
+        Parameters
+        ----------
+        X : array or data frame of shape (n, p)
+            Inputs, numeric and finite.
+        y : array, series or data frame of shape (n,) or (n, q)
+            Targets, numeric and finite.
+        sample_weight : array of shape (n,), optional
+            Weights of the rows, not negative.
+        validation_data : (X, y), optional
+            Rows to hold out instead of a random `validation_fraction`.
+        """
+        recipe = self._recipe()
+        x, target = frames.check_inputs(self, X, y, reset=True, tabular=self.x_encoder is None)
+        weights = None if sample_weight is None else frames.check_weights(sample_weight, len(x))
+        held = None
+        if validation_data is not None:
+            held = frames.check_validation_data(self, validation_data, target.shape, self.x_encoder is None)
+        self.target_names_ = frames.target_names(y)
+        self._vector_target = target.ndim == 2
+        self._device = recipe.device
+        self._scaler = InputScaler.fit(torch.as_tensor(x)) if self.x_encoder is None else None
+        self._fit(self._sample(x, target, weights), None if held is None else self._sample(*held, None), recipe)
+        return self
+
+    def _sample(self, x: NDArray[Any], y: NDArray[Any], weights: NDArray[Any] | None) -> Sample:
+        target = torch.as_tensor(y, dtype=torch.float64).reshape(len(y), -1).to(self._device)
+        rows = None if weights is None else torch.as_tensor(weights, dtype=torch.float64).to(self._device)
+        return Sample(self._encode(x), target, rows)
+
+    def _encode(self, x: NDArray[Any]) -> Tensor:
+        raw = torch.as_tensor(x)
+        return (raw.float() if self._scaler is None else self._scaler(raw)).to(self._device)
+
+    def _fit(self, sample: Sample, held_out: Sample | None, recipe: Recipe) -> None:
+        n = len(sample)
+        self.history_, self.n_steps_ = History(), 0
+        self._held_out_loss = float("nan")
+        if bool((sample.y == sample.y[0]).all()):
+            warnings.warn(
+                "`y` is constant: the distribution is a point mass at its value, whatever X is.", stacklevel=3
+            )
+            self._model = marginal_model(sample.y[:1], None)
+        elif n < MINIMUM_ROWS:
+            warnings.warn(
+                f"`X` has only {n} rows: at least {MINIMUM_ROWS} are needed to learn how y depends on X. "
+                "The answers are those of the marginal distribution.",
+                stacklevel=3,
+            )
+            self._model = marginal_model(sample.y, sample.weights)
+        else:
+            training, held, join = self._split(sample, held_out, recipe.seed)
+            if held is None and recipe.coordinates == "auto":
+                raise ValueError(
+                    "`coordinates` 'auto' is chosen on held-out rows, but `validation_fraction` is 0. "
+                    "Choose 'raw' or 'residual', or hold rows out."
+                )
+            fitted = fit_model(training, held, recipe, join=join)
+            self._model, self.history_ = fitted.model, fitted.history
+            self.n_steps_, self._held_out_loss = fitted.history.n_steps, fitted.held_out_loss
+        self.coordinates_ = self._model.coordinates
+        ranks = self._model.ranks
+        self.rank_ = ranks[0] if ranks else 0
+        values = [op.singular_values[: self.rank_] for op in self._model.operators[:1]]
+        self.singular_values_ = to_numpy(values[0].double()) if values else np.zeros(0)
+
+    def _split(self, sample: Sample, held_out: Sample | None, seed: int) -> tuple[Sample, Sample | None, bool]:
+        """Shuffled training rows, held-out rows, and whether these come from the same table."""
+        order = torch.randperm(len(sample), generator=torch.Generator().manual_seed(seed)).to(self._device)
+        if held_out is not None:
+            return _rows(sample, order), held_out, False
+        n_held = round(self.validation_fraction * len(sample))
+        if n_held == 0:
+            return _rows(sample, order), None, False
+        n_held = min(max(n_held, 4), len(sample) // 2)
+        return _rows(sample, order[n_held:]), _rows(sample, order[:n_held]), True
+
+    def _recipe(self) -> Recipe:
+        """All settings, checked before any work is done."""
+        rank = None if self.rank == "auto" else check_integer(self.rank, "rank", minimum=1)
+        hidden = tuple(check_integer(size, "hidden_sizes", minimum=1) for size in self.hidden_sizes)
+        check_choice(self.coordinates, "coordinates", COORDINATES)
+        check_choice(self.loss, "loss", tuple(LOSSES))
+        check_choice(self.postprocessing, "postprocessing", POSTPROCESSINGS)
+        check_number(self.validation_fraction, "validation_fraction", minimum=0, maximum=0.9)
+        if self.loss == "cross_fitted" and self.postprocessing != "whitening":
+            raise ValueError(
+                "`loss` 'cross_fitted' does not train singular values, so `postprocessing` must be 'whitening'; "
+                f"got {self.postprocessing!r}. Use whitening or another loss."
+            )
+        if rank is None and (self.x_encoder is not None or self.y_encoder is not None):
+            raise ValueError(
+                "`rank` must be the number of outputs of your encoders; got 'auto'. Pass it as an integer."
+            )
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        return Recipe(
+            rank=rank,
+            hidden_sizes=hidden,
+            coordinates=self.coordinates,
+            loss=self.loss,
+            gamma=check_number(self.gamma, "gamma", minimum=0),
+            postprocessing=self.postprocessing,
+            ensemble_size=check_integer(self.ensemble_size, "ensemble_size", minimum=1),
+            input_gate=check_number(self.input_gate, "input_gate", minimum=0),
+            schedule=Schedule(
+                max_steps=self.max_steps,
+                learning_rate=self.learning_rate,
+                weight_decay=self.weight_decay,
+                batch_size=self.batch_size,
+                early_stopping=self.early_stopping,
+            ),
+            device=resolve_device(self.device),
+            seed=seed,
+            x_encoder=self.x_encoder,
+            y_encoder=self.y_encoder,
+            checkpoint_dir=None if self.checkpoint_dir is None else Path(self.checkpoint_dir),
+            progress=self.progress,
+        )
+
+    # ---------------------------------------------------------------- answers
+
+    def predict_distribution(self, X: Any) -> ConditionalDistribution:
+        """The law of y given each row of X."""
+        check_is_fitted(self)
+        x, _ = frames.check_inputs(self, X, None, reset=False, tabular=self.x_encoder is None)
+        return self._model.distribution(self._encode(x), len(x), export=to_numpy)
+
+    def predict(self, X: Any) -> NDArray[np.float64]:
+        """Conditional mean E[y | X], shape (n,) or (n, q)."""
+        return self._shaped(self.predict_distribution(X).mean())
+
+    def predict_var(self, X: Any) -> NDArray[np.float64]:
+        """Conditional variance, shape (n,) or (n, q)."""
+        return self._shaped(self.predict_distribution(X).var())
+
+    def predict_cov(self, X: Any) -> NDArray[np.float64]:
+        """Conditional covariance, shape (n, q, q)."""
+        return self.predict_distribution(X).cov()
+
+    def predict_quantiles(self, X: Any, alpha: float | Sequence[float] = (0.05, 0.5, 0.95)) -> Any:
+        """Conditional quantiles: (n, k) for scalar y, (n, q, k) else, k the number of levels in `alpha`.
+
+        For a data frame X the result is a data frame with the labels `(variable, alpha)`.
+        """
+        levels = check_probabilities(alpha, "alpha").reshape(-1).tolist()
+        answer = self._shaped(self.predict_distribution(X).quantile(levels), extra=1)
+        return frames.label(answer, X, [self.target_names_, levels])
+
+    def predict_interval(self, X: Any, coverage: float | Sequence[float] = 0.9, kind: str = "shortest") -> Any:
+        """Prediction intervals [low, high]: (n, 2) for scalar y, (n, q, 2) else; several coverages add an axis (…, k).
+
+        For a data frame X the result is a data frame with the labels `(variable, coverage, "lower"/"upper")`.
+        """
+        levels = check_probabilities(coverage, "coverage")
+        answer = self._shaped(self.predict_distribution(X).interval(levels, kind=kind), extra=1 + levels.ndim)
+        if not frames.is_frame(X):
+            return answer
+        by_level = np.moveaxis(answer.reshape(len(answer), len(self.target_names_), 2, -1), 3, 2)
+        return frames.label(by_level, X, [self.target_names_, levels.reshape(-1).tolist(), ["lower", "upper"]])
+
+    def expectation(self, f: Callable[[NDArray[np.float64]], ArrayLike], X: Any) -> NDArray[np.float64]:
+        """E[f(y) | X] for a vectorised `f`: (m, q) → (m,) or (m, k)."""
+        return self.predict_distribution(X).expectation(f)
+
+    def _shaped(self, answer: NDArray[np.float64], extra: int = 0) -> NDArray[np.float64]:
+        """Give answers for a one-column table y their component axis back."""
+        return answer[:, None] if self._vector_target and answer.ndim == 1 + extra else answer
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_model")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        tags.target_tags.single_output = True
+        return tags
+
+
+def _rows(sample: Sample, index: Tensor) -> Sample:
+    weights = None if sample.weights is None else sample.weights[index]
+    return replace(sample, x=sample.x[index], y=sample.y[index], weights=weights)

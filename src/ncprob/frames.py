@@ -1,0 +1,154 @@
+"""Arrays and data frames: checks on the way in, labels on the way out."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import narwhals.stable.v1 as nw
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import validate_data
+
+
+def is_frame(data: Any) -> bool:
+    """Whether `data` is a data frame of a library that narwhals knows (pandas, polars, pyarrow, …)."""
+    return isinstance(nw.from_native(data, eager_only=True, strict=False), nw.DataFrame)
+
+
+def check_inputs(
+    estimator: BaseEstimator, X: Any, y: Any, *, reset: bool, tabular: bool
+) -> tuple[NDArray[np.float64], Any]:
+    """X as a finite float64 array (2-D when `tabular`) and, if given, y as (n,) or (n, q).
+
+    With `reset` the number and names of features are learned, else they are checked.
+    """
+    _reject_text(X)
+    try:
+        x = validate_data(
+            estimator,
+            X,
+            reset=reset,
+            dtype=np.float64,
+            ensure_all_finite=False,
+            allow_nd=not tabular,
+            ensure_min_samples=1,
+        )
+    except TypeError as error:
+        raise TypeError(f"`X` must be a numeric table of shape (n, p): {error}") from error
+    _check_finite(x, "X")
+    if not reset:
+        return x, None
+    target = check_target(y, len(x))
+    if len(x) < 2:
+        raise ValueError("`X` must hold at least 2 rows; got n_samples = 1 (one sample). Pass more data.")
+    return x, target
+
+
+def _reject_text(X: Any) -> None:
+    frame = nw.from_native(X, eager_only=True, strict=False)
+    if not isinstance(frame, nw.DataFrame):
+        return
+    text = [name for name, kind in frame.schema.items() if not (kind.is_numeric() or kind == nw.Boolean)]
+    if text:
+        raise TypeError(
+            f"`X` must have numeric columns; got other types in {text}. "
+            "Encode them first, for example with sklearn.preprocessing.OneHotEncoder."
+        )
+
+
+def check_target(y: Any, n_rows: int) -> NDArray[np.float64]:
+    """y as finite float64 of shape (n,) or (n, q)."""
+    if y is None:
+        raise ValueError("`y` must be given: it requires y to be passed, but the target y is None.")
+    native = nw.from_native(y, eager_only=True, allow_series=True, strict=False)
+    array = np.asarray(native.to_numpy() if isinstance(native, nw.DataFrame | nw.Series) else y)
+    if np.iscomplexobj(array):
+        raise ValueError("`y` must be real. Complex data not supported.")
+    try:
+        array = array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"`y` must be numeric; got {array.dtype} values such as {array.ravel()[:1].tolist()}. "
+            "For classes use NCPClassifier."
+        ) from error
+    if array.ndim not in (1, 2) or array.shape[-1] == 0:
+        raise ValueError(f"`y` must have shape (n,) or (n, q); got {array.shape}. Reshape it.")
+    if len(array) != n_rows:
+        raise ValueError(
+            f"`X` and `y` must have as many rows; found input variables with inconsistent numbers of samples: "
+            f"[{n_rows}, {len(array)}]. Pair them row by row."
+        )
+    _check_finite(array, "y")
+    return array
+
+
+def _check_finite(array: NDArray[Any], name: str) -> None:
+    bad = ~np.isfinite(array)
+    if bad.any():
+        first = np.argwhere(bad)[0].tolist()
+        raise ValueError(
+            f"`{name}` must not contain NaN or infinity; Input {name} contains NaN or inf in {int(bad.sum())} places, "
+            f"first at index {first}. Drop or impute these rows."
+        )
+
+
+def check_weights(sample_weight: ArrayLike, n_rows: int) -> NDArray[np.float64]:
+    """Weights of the rows: finite, not negative, not all zero."""
+    weights = np.asarray(sample_weight, dtype=np.float64)
+    if weights.shape != (n_rows,):
+        raise ValueError(
+            f"`sample_weight` must have shape ({n_rows},), one weight per row; sample_weight.shape == {weights.shape}."
+        )
+    _check_finite(weights, "sample_weight")
+    if (weights < 0).any() or not weights.any():
+        raise ValueError("`sample_weight` must not be negative and not all zero. Drop the rows or mend the weights.")
+    return weights
+
+
+def check_validation_data(
+    estimator: BaseEstimator, validation_data: Any, target_shape: tuple[int, ...], tabular: bool
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Held-out (X, y) with the columns of the training data."""
+    if not isinstance(validation_data, tuple | list) or len(validation_data) != 2:
+        raise TypeError(
+            f"`validation_data` must be a pair (X, y); got {type(validation_data).__name__}. Pass both held-out parts."
+        )
+    x, _ = check_inputs(estimator, validation_data[0], None, reset=False, tabular=tabular)
+    y = check_target(validation_data[1], len(x))
+    if y.shape[1:] != target_shape[1:]:
+        raise ValueError(
+            f"`validation_data` must have targets like `y`, shape {('n', *target_shape[1:])}; got {y.shape}."
+        )
+    if len(x) < 4:
+        raise ValueError(f"`validation_data` must hold at least 4 rows; got {len(x)}. Pass more, or none.")
+    return x, y
+
+
+def target_names(y: Any) -> list[Any]:
+    """Names of the targets: columns or series name, else 0, 1, … (skpro's convention)."""
+    native = nw.from_native(y, eager_only=True, allow_series=True, strict=False)
+    if isinstance(native, nw.DataFrame):
+        return list(native.columns)
+    if isinstance(native, nw.Series):
+        return [native.name if native.name else 0]
+    shape = np.shape(y)
+    return list(range(shape[1] if len(shape) > 1 else 1))
+
+
+def label(answer: NDArray[np.float64], X: Any, levels: list[list[Any]]) -> Any:
+    """`answer` as a data frame like X with one column per combination of `levels`; arrays stay arrays.
+
+    pandas gets column tuples and keeps its index; libraries without such columns get names joined by "_".
+    """
+    frame = nw.from_native(X, eager_only=True, strict=False)
+    if not isinstance(frame, nw.DataFrame):
+        return answer
+    columns = list(itertools.product(*levels))
+    table = answer.reshape(len(answer), len(columns))
+    if frame.implementation.is_pandas():
+        pandas = frame.implementation.to_native_namespace()
+        return pandas.DataFrame(table, index=X.index, columns=pandas.MultiIndex.from_tuples(columns))
+    named = {"_".join(str(part) for part in parts): table[:, i] for i, parts in enumerate(columns)}
+    return nw.from_dict(named, backend=frame.implementation).to_native()

@@ -1,0 +1,82 @@
+"""A fitted model: coordinates of Y, one or several operators, and the atoms. Knows how to answer, not how to fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ncprob.coordinates import LocationScale
+from ncprob.distribution import ConditionalDistribution, Support
+from ncprob.operator import SpectralOperator
+from ncprob.pairs import select
+
+ENCODE_ROWS = 65536
+
+
+@dataclass
+class FittedModel:
+    """The conditional law of Y given encoded inputs x.
+
+    The members of an ensemble average their density ratios, r = 1 + (1/M) Σ_m Σ_i s_mi u_mi(x) v_mi(y): again
+    one separable ratio, with the features of all members side by side.
+    """
+
+    operators: list[SpectralOperator]
+    ranks: list[int]
+    support: Support
+    location_scale: LocationScale | None = None
+
+    @property
+    def coordinates(self) -> str:
+        """`"raw"` or `"residual"`."""
+        return "raw" if self.location_scale is None else "residual"
+
+    @torch.no_grad()
+    def left(self, x: Any, n_rows: int) -> Tensor:
+        """Left features times singular values of all members, (n_rows, Σ ranks)."""
+
+        if not self.operators:
+            return torch.zeros(n_rows, 1, device=self.support.values.device)
+
+        def members(part: Any) -> Tensor:
+            return torch.cat(
+                [
+                    (op.left_features(part) * op.singular_values)[:, :rank] / len(self.operators)
+                    for op, rank in zip(self.operators, self.ranks, strict=True)
+                ],
+                dim=1,
+            )
+
+        return _by_rows(members, x, n_rows)
+
+    def distribution(
+        self, x: Any, n_rows: int, export: Callable[[Tensor], Any] | None = None
+    ) -> ConditionalDistribution:
+        """Laws of Y given the rows of x."""
+        location = scale = None
+        if self.location_scale is not None:
+            both = _by_rows(lambda part: torch.stack(self.location_scale(part), dim=1), x, n_rows)  # type: ignore[misc]
+            location, scale = both.unbind(dim=1)
+        return ConditionalDistribution(
+            self.support, self.left(x, n_rows), location=location, scale=scale, export=export
+        )
+
+
+@torch.no_grad()
+def right_features(operators: list[SpectralOperator], ranks: list[int], y_inputs: Any, n_rows: int) -> Tensor:
+    """Right features of all members side by side, (n_rows, Σ ranks)."""
+
+    def members(part: Any) -> Tensor:
+        columns = [op.right_features(part)[:, :rank] for op, rank in zip(operators, ranks, strict=True)]
+        return torch.cat(columns, dim=1)
+
+    return _by_rows(members, y_inputs, n_rows)
+
+
+def _by_rows(compute: Callable[[Any], Tensor], nested: Any, n_rows: int) -> Tensor:
+    starts = range(0, n_rows, ENCODE_ROWS)
+    return torch.cat([compute(select(nested, slice(s, s + ENCODE_ROWS))) for s in starts])

@@ -1,0 +1,202 @@
+"""Pairs (x, y) from tensors, a Dataset or a DataLoader, as shuffled batches and as chunks in order.
+
+x and y may be tensors or nested containers of tensors (dicts, tuples): whatever the encoders take.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, default_collate
+
+Batch = tuple[Any, Any]
+Chunk = tuple[Any, Any, Tensor | None]
+
+
+class Pairs(Protocol):
+    """What training and post-processing need from data."""
+
+    def __len__(self) -> int: ...
+
+    def batches(self, batch_size: int, seed: int, start: int = 0) -> Iterator[Batch]:
+        """Endless shuffled batches; a function of (seed, step) alone, so a resumed run sees the same ones."""
+
+    def chunks(self, size: int) -> Iterator[Chunk]:
+        """All pairs once, in order, with their weights."""
+
+    def fingerprint(self) -> str:
+        """A checksum that tells one data set from another."""
+
+
+def as_pairs(pairs: Any, device: torch.device | None = None) -> Pairs:
+    """Wrap `(x, y)`, `(x, y, weights)`, a `Dataset` of pairs or a `DataLoader` of pairs.
+
+    Examples
+    --------
+    >>> len(as_pairs((torch.zeros(7, 2), torch.zeros(7, 1))))
+    7
+    """
+    if isinstance(pairs, TensorPairs | DatasetPairs | LoaderPairs):
+        return pairs
+    if isinstance(pairs, DataLoader):
+        return LoaderPairs(pairs, device)
+    if isinstance(pairs, Dataset):
+        return DatasetPairs(pairs, device)
+    if isinstance(pairs, tuple | list) and len(pairs) in (2, 3):
+        weights = pairs[2] if len(pairs) == 3 else None
+        return TensorPairs(pairs[0], pairs[1], weights, device)
+    raise TypeError(
+        "`pairs` must be (x, y), (x, y, weights), a Dataset or a DataLoader of pairs; "
+        f"got {type(pairs).__name__}. Pass for example `(x, y)` with two tensors."
+    )
+
+
+class TensorPairs:
+    """Pairs held in memory; batches are index selections, never copies of the whole."""
+
+    def __init__(self, x: Any, y: Any, weights: Tensor | None = None, device: torch.device | None = None) -> None:
+        x_rows, y_rows = _rows(x), _rows(y)
+        if x_rows != y_rows:
+            raise ValueError(f"`pairs` must hold as many x as y; got {x_rows} and {y_rows}. Pair them row by row.")
+        self.x, self.y, self.weights = to_device(x, device), to_device(y, device), to_device(weights, device)
+        self._n = x_rows
+
+    def __len__(self) -> int:
+        return self._n
+
+    def batches(self, batch_size: int, seed: int, start: int = 0) -> Iterator[Batch]:
+        """Endless shuffled batches of equal size."""
+        for index in _index_batches(len(self), batch_size, seed, start, self.weights):
+            yield select(self.x, index), select(self.y, index)
+
+    def chunks(self, size: int) -> Iterator[Chunk]:
+        """All pairs once, in order."""
+        for begin in range(0, len(self), size):
+            rows = slice(begin, begin + size)
+            weights = None if self.weights is None else self.weights[rows]
+            yield select(self.x, rows), select(self.y, rows), weights
+
+    def fingerprint(self) -> str:
+        """SHA-256 over the bytes of all tensors."""
+        digest = hashlib.sha256()
+        for tensor in _tensors((self.x, self.y, self.weights)):
+            digest.update(str((tuple(tensor.shape), tensor.dtype)).encode())
+            digest.update(tensor.detach().cpu().contiguous().numpy().data)
+        return digest.hexdigest()
+
+
+class DatasetPairs:
+    """Pairs of a map-style `Dataset`; items are collated batch by batch."""
+
+    def __init__(self, dataset: Dataset[Any], device: torch.device | None = None) -> None:
+        self.dataset, self.device = dataset, device
+
+    def __len__(self) -> int:
+        return len(self.dataset)  # type: ignore[arg-type]
+
+    def _collate(self, index: list[int]) -> Batch:
+        x, y = default_collate([self.dataset[i] for i in index])
+        return to_device(x, self.device), to_device(y, self.device)
+
+    def batches(self, batch_size: int, seed: int, start: int = 0) -> Iterator[Batch]:
+        """Endless shuffled batches of equal size."""
+        for index in _index_batches(len(self), batch_size, seed, start):
+            yield self._collate(index.tolist())
+
+    def chunks(self, size: int) -> Iterator[Chunk]:
+        """All pairs once, in order."""
+        for begin in range(0, len(self), size):
+            yield *self._collate(list(range(begin, min(begin + size, len(self))))), None
+
+    def fingerprint(self) -> str:
+        """Type and length: the items may be too many to read."""
+        return f"{type(self.dataset).__name__}:{len(self)}"
+
+
+class LoaderPairs:
+    """Pairs of a `DataLoader`, which decides batch size and order itself (resumed runs may see another order)."""
+
+    def __init__(self, loader: DataLoader[Any], device: torch.device | None = None) -> None:
+        self.loader, self.device = loader, device
+
+    def __len__(self) -> int:
+        return len(self.loader.dataset)  # type: ignore[arg-type]
+
+    def batches(self, batch_size: int, seed: int, start: int = 0) -> Iterator[Batch]:
+        """Endless batches, as the loader gives them."""
+        endless = itertools.chain.from_iterable(itertools.repeat(self.loader))
+        for x, y in itertools.islice(endless, start, None):
+            yield to_device(x, self.device), to_device(y, self.device)
+
+    def chunks(self, size: int) -> Iterator[Chunk]:
+        """All pairs once, in the loader's batches."""
+        for x, y in self.loader:
+            yield to_device(x, self.device), to_device(y, self.device), None
+
+    def fingerprint(self) -> str:
+        """Type and length: the items may be too many to read."""
+        return f"{type(self.loader.dataset).__name__}:{len(self)}"
+
+
+def _index_batches(n: int, batch_size: int, seed: int, start: int, weights: Tensor | None = None) -> Iterator[Tensor]:
+    """Row numbers of endless batches; every epoch is a permutation that depends on (seed, epoch) alone."""
+    size = min(batch_size, n)
+    per_epoch = n // size
+    epoch, first = divmod(start, per_epoch)
+    for e in itertools.count(epoch):
+        generator = torch.Generator().manual_seed((seed * 1_000_003 + e) % 2**63)
+        rows = torch.randperm(n, generator=generator)
+        if weights is not None:
+            rows = _systematic_sample(weights, generator)[rows]
+        for b in range(first, per_epoch):
+            yield rows[b * size : (b + 1) * size]
+        first = 0
+
+
+def _systematic_sample(weights: Tensor, generator: torch.Generator) -> Tensor:
+    """n rows drawn with probability ∝ weight; row i appears ⌊n w_i⌋ or ⌈n w_i⌉ times."""
+    cumulative = weights.detach().cpu().double().cumsum(0)
+    n = len(cumulative)
+    offset = torch.rand((), generator=generator, dtype=torch.float64)
+    points = (torch.arange(n, dtype=torch.float64) + offset) / n * cumulative[-1]
+    return torch.searchsorted(cumulative, points, right=True).clamp(max=n - 1)
+
+
+def _map(function: Callable[[Tensor], Tensor], nested: Any) -> Any:
+    if isinstance(nested, Tensor):
+        return function(nested)
+    if isinstance(nested, dict):
+        return {key: _map(function, value) for key, value in nested.items()}
+    if isinstance(nested, tuple | list):
+        return type(nested)(_map(function, value) for value in nested)
+    if hasattr(nested, "to"):  # graph batches and other device-aware containers
+        return function(nested)
+    return nested
+
+
+def _tensors(nested: Any) -> list[Tensor]:
+    found: list[Tensor] = []
+    _map(lambda t: found.append(t) or t, nested)  # type: ignore[func-returns-value]
+    return found
+
+
+def _rows(nested: Any) -> int:
+    tensors = _tensors(nested)
+    if not tensors:
+        raise TypeError(f"`pairs` must hold tensors; got {type(nested).__name__}. Convert with torch.as_tensor.")
+    return len(tensors[0])
+
+
+def select(nested: Any, rows: Tensor | slice) -> Any:
+    """Rows of a tensor or of every tensor in a container."""
+    return _map(lambda t: t[rows], nested)
+
+
+def to_device(nested: Any, device: torch.device | None) -> Any:
+    """Move a tensor or every tensor in a container."""
+    return nested if device is None else _map(lambda t: t.to(device), nested)

@@ -1,0 +1,109 @@
+"""Robust scaling of inputs and targets before they meet a network. Outliers must not set the scale."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+NORMAL_IQR = 1.3489795  # interquartile range of the standard normal law
+SMOOTH_CLIP = 3.0
+MAX_KNOTS = 1024
+
+
+def robust_center_and_scale(
+    values: Float[Tensor, "rows columns"],
+) -> tuple[Float[Tensor, " columns"], Float[Tensor, " columns"]]:
+    """Median and IQR/1.349 of every column; where the IQR is zero the standard deviation, else one.
+
+    Examples
+    --------
+    >>> x = torch.tensor([[0.0, 5.0], [1.0, 5.0], [2.0, 5.0], [1e9, 5.0]], dtype=torch.float64)
+    >>> center, scale = robust_center_and_scale(x)
+    >>> center.tolist(), scale[1].item()
+    ([1.0, 5.0], 1.0)
+    """
+    ordered = values.double().sort(dim=0).values
+    n = len(ordered)
+    center = ordered[(n - 1) // 2]
+    iqr = (ordered[(3 * (n - 1)) // 4] - ordered[(n - 1) // 4]) / NORMAL_IQR
+    # Dividing by the largest modulus first keeps squares of huge values finite.
+    size = (ordered - center).abs().amax(dim=0)
+    spread = ((ordered - center) / torch.where(size > 0, size, 1.0)).std(dim=0, correction=0) * size
+    scale = torch.where(iqr > 1e-9 * spread, iqr, spread)
+    return center, torch.where(scale > 0, scale, 1.0)
+
+
+@dataclass(frozen=True)
+class InputScaler:
+    """Columns of X: robust standardisation, then the smooth clip z / √(1 + (z/3)²).
+
+    The clip is nearly linear for ordinary values and bounded for extreme ones (Holzmüller, Grinsztajn &
+    Steinwart 2024).
+    """
+
+    center: Float[Tensor, " columns"]
+    scale: Float[Tensor, " columns"]
+
+    @classmethod
+    def fit(cls, x: Float[Tensor, "rows columns"]) -> InputScaler:
+        """Learn centre and scale of every column.
+
+        Examples
+        --------
+        >>> scaler = InputScaler.fit(torch.arange(101.0)[:, None])
+        >>> scaler(torch.tensor([[50.0], [1e9]])).ravel()
+        tensor([0., 3.])
+        """
+        return cls(*robust_center_and_scale(x))
+
+    def __call__(self, x: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows columns"]:
+        """Scaled inputs, float32."""
+        z = (x.double() - self.center) / self.scale
+        return (z * torch.rsqrt(1 + (z / SMOOTH_CLIP).square())).float()
+
+
+@dataclass(frozen=True)
+class NormalScores:
+    """Columns of Y mapped to normal scores Φ⁻¹(F̂(y)), interpolated between at most 1,024 knots.
+
+    Right features are functions of Y, so any increasing map of Y may stand in for Y at the input of the
+    network; this one makes every marginal normal, however heavy its tails (Cauchy included).
+    """
+
+    knots: Float[Tensor, "knots columns"]
+
+    @classmethod
+    def fit(cls, y: Float[Tensor, "rows columns"]) -> NormalScores:
+        """Keep evenly spaced order statistics of every column."""
+        ordered = y.double().sort(dim=0).values
+        index = torch.linspace(0, len(ordered) - 1, min(len(ordered), MAX_KNOTS), dtype=torch.float64).round().long()
+        return cls(ordered[index])
+
+    def __call__(self, y: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows columns"]:
+        """Normal scores, float32; ties share the middle of their ranks.
+
+        Examples
+        --------
+        >>> scores = NormalScores.fit(torch.tensor([[0.0], [1.0], [1000.0]]))
+        >>> scores(torch.tensor([[1.0], [1e9]])).ravel().round(decimals=2) + 0.0
+        tensor([0.0000, 0.9700])
+        """
+        columns = [self._ranks(values, knots) for values, knots in zip(y.double().mT, self.knots.mT, strict=True)]
+        m = len(self.knots)
+        levels = (torch.stack(columns, dim=1) + 0.5) / m  # ranks 0 … m − 1 to the middle of their cells
+        return torch.special.ndtri(levels).float()
+
+    @staticmethod
+    def _ranks(values: Tensor, knots: Tensor) -> Tensor:
+        values, knots = values.contiguous(), knots.contiguous()
+        last = len(knots) - 1
+        below = torch.searchsorted(knots, values)  # knots strictly below
+        upto = torch.searchsorted(knots, values, right=True)  # knots below or equal
+        middle = (below + upto - 1) / 2  # exact hits: the middle of the tied ranks
+        left, right = (upto - 1).clamp(0, last), upto.clamp(0, last)
+        gap = knots[right] - knots[left]
+        fraction = torch.where(gap > 0, (values - knots[left]) / torch.where(gap > 0, gap, 1.0), 0.0)
+        return torch.where(upto > below, middle, (left + fraction).clamp(0, last))

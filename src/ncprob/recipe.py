@@ -1,0 +1,230 @@
+"""How a model is fitted: candidates in raw and residual coordinates, compared on held-out rows."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from ncprob.coordinates import LocationScale, out_of_fold
+from ncprob.distribution import Support
+from ncprob.encoders import MLP
+from ncprob.model import FittedModel, right_features
+from ncprob.operator import SpectralOperator
+from ncprob.pairs import TensorPairs, select
+from ncprob.preprocessing import NormalScores, robust_center_and_scale
+from ncprob.training import History, Runtime, Schedule, train_operator
+from ncprob.truncation import choose_truncation
+
+MINIMUM_ROWS = 16  # below, no network is trained: the marginal law is the answer
+AUTO_WIDTH = 64
+DEFAULT_RIDGE = 1e-3  # without held-out rows to choose it on
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Rows of encoded inputs x and targets y (n, q), float64, with optional weights."""
+
+    x: Any
+    y: Tensor
+    weights: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Settings of a fit, already validated; see `ncprob.NCPRegressor` for their meaning."""
+
+    rank: int | None
+    hidden_sizes: Sequence[int]
+    coordinates: str
+    loss: str
+    gamma: float
+    postprocessing: str
+    ensemble_size: int
+    input_gate: float
+    schedule: Schedule
+    device: torch.device
+    seed: int
+    x_encoder: nn.Module | None = None
+    y_encoder: nn.Module | None = None
+    checkpoint_dir: Path | None = None
+    progress: bool | Literal["auto"] = "auto"
+
+    def runtime(self, stage: str) -> Runtime:
+        """Seed, checkpoint and progress of one stage."""
+        path = None if self.checkpoint_dir is None else self.checkpoint_dir / stage
+        return Runtime(seed=self.seed, checkpoint=path, progress=self.progress, description=stage)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A trained model with what it needs to be completed with more rows."""
+
+    model: FittedModel
+    history: History
+    base: Tensor
+    scores: NormalScores
+    ridges: list[float]
+    held_out_loss: float
+
+
+def fit_model(training: Sample, held_out: Sample | None, recipe: Recipe, *, join: bool) -> Candidate:
+    """Fit all candidates, keep the one with the lowest held-out CRPS, and complete it.
+
+    With `join` the held-out rows, once they have chosen, also serve as atoms and in the statistics of whitening.
+    """
+    names = ["raw", "residual"] if recipe.coordinates == "auto" else [recipe.coordinates]
+    candidates = [_fit_candidate(name, training, held_out, recipe) for name in names]
+    if len(candidates) == 1 or held_out is None:
+        best = candidates[0]
+    else:
+        best = min(candidates, key=lambda candidate: held_out_crps(candidate.model, held_out))
+    return _complete(best, training, held_out, recipe) if join and held_out is not None else best
+
+
+def held_out_crps(model: FittedModel, sample: Sample) -> float:
+    """Mean CRPS, components in units of their robust marginal scale."""
+    _, scale = robust_center_and_scale(sample.y)
+    crps = model.distribution(sample.x, len(sample)).crps(sample.y)
+    return float((crps.reshape(len(sample), -1) / scale).mean())
+
+
+def marginal_model(y: Tensor, weights: Tensor | None) -> FittedModel:
+    """The model that knows nothing of X: every conditional law is the marginal one."""
+    return FittedModel([], [], Support(y, torch.zeros(len(y), 1, device=y.device), weights))
+
+
+def _fit_candidate(name: str, training: Sample, held_out: Sample | None, recipe: Recipe) -> Candidate:
+    location_scale = _fit_location_scale(training, recipe) if name == "residual" else None
+    base = _base(location_scale, training, seen=True)
+    held_base = None if held_out is None else _base(location_scale, held_out, seen=False)
+    scores = NormalScores.fit(base)
+    width = recipe.rank or min(AUTO_WIDTH, max(4, len(training) // 8))
+    operators, ridges, ranks, losses = [], [], [], []
+    history = History()
+    pairs = TensorPairs(training.x, scores(base), training.weights)
+    held_pairs = (
+        None if held_out is None or held_base is None else TensorPairs(held_out.x, scores(held_base), held_out.weights)
+    )
+    for member in range(recipe.ensemble_size):
+        operator = _new_operator(training, width, recipe, seed=recipe.seed + member)
+        part = train_operator(
+            operator,
+            pairs,
+            loss=recipe.loss,
+            gamma=recipe.gamma,
+            validation_pairs=held_pairs,
+            gate_strength=recipe.input_gate,
+            schedule=recipe.schedule,
+            runtime=replace(recipe.runtime(f"{name}-{member}"), seed=recipe.seed + member),
+        )
+        history = part if member == 0 else history
+        ridge, rank, loss = _postprocess(operator, pairs, held_pairs, recipe)
+        operators.append(operator)
+        ridges.append(ridge)
+        ranks.append(rank)
+        losses.append(loss)
+    features = right_features(operators, ranks, scores(base), len(base))
+    model = FittedModel(operators, ranks, Support(base, features, training.weights), location_scale)
+    return Candidate(model, history, base, scores, ridges, sum(losses) / len(losses))
+
+
+def _postprocess(
+    operator: SpectralOperator, pairs: TensorPairs, held_pairs: TensorPairs | None, recipe: Recipe
+) -> tuple[float, int, float]:
+    """Post-process with the training rows; ridge, rank and held-out loss."""
+    if recipe.postprocessing != "whitening":
+        operator.postprocess(pairs, kind=recipe.postprocessing)  # type: ignore[arg-type]
+        return 0.0, operator.rank, float("nan")
+    moments = operator.moments(pairs)
+    if held_pairs is None:
+        operator.whiten(moments, ridge=DEFAULT_RIDGE)
+        return DEFAULT_RIDGE, operator.rank, float("nan")
+    choice = choose_truncation(operator, moments, operator.moments(held_pairs), recipe.rank)
+    operator.whiten(moments, ridge=choice.ridge)
+    return choice.ridge, choice.rank, choice.loss
+
+
+def _complete(candidate: Candidate, training: Sample, held_out: Sample, recipe: Recipe) -> Candidate:
+    """Statistics and atoms of training and held-out rows together."""
+    model = candidate.model
+    base = torch.cat([candidate.base, _base(model.location_scale, held_out, seen=False)])
+    x = _concatenate(training.x, held_out.x)
+    weights = None
+    if training.weights is not None and held_out.weights is not None:
+        weights = torch.cat([training.weights, held_out.weights])
+    inputs = candidate.scores(base)
+    pairs = TensorPairs(x, inputs, weights)
+    for operator, ridge in zip(model.operators, candidate.ridges, strict=True):
+        if recipe.postprocessing == "whitening":
+            operator.whiten(operator.moments(pairs), ridge=ridge)
+        else:
+            operator.postprocess(pairs, kind=recipe.postprocessing)  # type: ignore[arg-type]
+    features = right_features(model.operators, model.ranks, inputs, len(base))
+    return replace(candidate, model=replace(model, support=Support(base, features, weights)), base=base)
+
+
+def _base(location_scale: LocationScale | None, sample: Sample, seen: bool) -> Tensor:
+    """y in the coordinates of the operator; rows the location network has `seen` are taken out of fold."""
+    if location_scale is None:
+        return sample.y
+    if seen:
+        location, scale = out_of_fold(location_scale, sample.x, len(sample), sample.y.device)
+    else:
+        location, scale = location_scale(sample.x)
+    return (sample.y - location) / scale
+
+
+def _fit_location_scale(training: Sample, recipe: Recipe) -> LocationScale:
+    def network(n_outputs: int) -> nn.Module:
+        if recipe.x_encoder is None:
+            return MLP(training.x.shape[1], recipe.hidden_sizes, n_outputs, input_gate=recipe.input_gate > 0)
+        return nn.Sequential(copy.deepcopy(recipe.x_encoder), nn.GELU(), nn.LazyLinear(n_outputs))
+
+    with seeded(recipe.seed):
+        model = LocationScale(network, training.y.shape[1]).to(recipe.device)
+        model(select(training.x, slice(0, 2)))  # lazy layers take their shape
+    model.fit(
+        training.x,
+        training.y,
+        training.weights,
+        schedule=recipe.schedule,
+        runtime=recipe.runtime("location"),
+        gate_strength=recipe.input_gate,
+    )
+    return model
+
+
+def _new_operator(training: Sample, width: int, recipe: Recipe, seed: int) -> SpectralOperator:
+    gate = recipe.input_gate > 0
+    with seeded(seed):
+        x_encoder = copy.deepcopy(recipe.x_encoder) or MLP(
+            training.x.shape[1], recipe.hidden_sizes, width, input_gate=gate
+        )
+        y_encoder = copy.deepcopy(recipe.y_encoder) or MLP(training.y.shape[1], recipe.hidden_sizes, width)
+        return SpectralOperator(x_encoder, y_encoder, width).to(recipe.device)
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed torch inside a block and leave the global generator as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
+
+
+def _concatenate(first: Any, second: Any) -> Any:
+    if isinstance(first, Tensor):
+        return torch.cat([first, second])
+    if isinstance(first, dict):
+        return {key: _concatenate(value, second[key]) for key, value in first.items()}
+    return type(first)(_concatenate(a, b) for a, b in zip(first, second, strict=True))

@@ -1,0 +1,134 @@
+"""Formulas on weighted sorted atoms, for many weight vectors at once: quantiles, intervals, density, CRPS.
+
+`weights` has shape (rows, atoms) with rows adding to one; `atoms` (atoms,) is increasing. No loop over rows.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+Weights = Float[Tensor, "rows atoms"]
+Atoms = Float[Tensor, " atoms"]
+
+ROUNDING = 1e-12  # slack for probabilities that were added up in floating point
+
+
+def padded_cumsum(weights: Weights) -> Float[Tensor, "rows atoms_plus_one"]:
+    """Cumulative weights with a leading zero: entry j is the mass of the first j atoms; the last is exactly one."""
+    cumulative = torch.nn.functional.pad(weights.cumsum(dim=1), (1, 0)).clamp_(max=1)
+    cumulative[:, -1] = 1
+    return cumulative
+
+
+def quantiles(weights: Weights, atoms: Atoms, levels: Float[Tensor, " levels"]) -> Float[Tensor, "rows levels"]:
+    """Smallest atom with cumulative weight ≥ level.
+
+    Examples
+    --------
+    >>> w = torch.tensor([[0.25, 0.5, 0.25]], dtype=torch.float64)
+    >>> quantiles(w, torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0.25, 0.5, 0.9], dtype=torch.float64))
+    tensor([[1., 2., 3.]])
+    """
+    cumulative = padded_cumsum(weights)[:, 1:].contiguous()
+    wanted = (levels - ROUNDING).expand(len(weights), -1).contiguous()
+    return atoms[torch.searchsorted(cumulative, wanted).clamp(max=len(atoms) - 1)]
+
+
+def shortest_interval(weights: Weights, atoms: Atoms, coverage: float) -> Float[Tensor, "rows 2"]:
+    """Narrowest [a_i, a_j] with mass ≥ coverage (Kostic et al. 2024, Algorithm 3).
+
+    For every first atom i the last atom j is the first whose cumulative weight reaches coverage plus the mass before i;
+    one sorted search finds them all, where the paper's pointers walk one row at a time.
+
+    Examples
+    --------
+    >>> w = torch.tensor([[0.1, 0.4, 0.4, 0.1]], dtype=torch.float64)
+    >>> shortest_interval(w, torch.tensor([0.0, 5.0, 6.0, 9.0]), coverage=0.8)
+    tensor([[5., 6.]])
+    """
+    cumulative = padded_cumsum(weights)
+    before, upto = cumulative[:, :-1].contiguous(), cumulative[:, 1:].contiguous()
+    last = torch.searchsorted(upto, before + (coverage - ROUNDING))
+    reachable = last < len(atoms)
+    last = last.clamp_(max=len(atoms) - 1)
+    widths = torch.where(reachable, atoms[last] - atoms, math.inf)
+    first = widths.argmin(dim=1, keepdim=True)
+    return torch.cat([atoms[first], atoms[last.gather(1, first)]], dim=1)
+
+
+def bandwidth(weights: Weights, atoms: Atoms) -> Float[Tensor, "rows 1"]:
+    """Half-width of the triangular kernel, per row.
+
+    Silverman's rule (1986, eq. 3.31) with a robust local scale: h = √6 · 0.9 · σ̂ · m^(−1/5), where m = 1/Σ p² is the
+    effective number of atoms (Kish 1965) and σ̂ the smaller of IQR/1.349 and (width of the shortest interval of mass
+    ¼)/0.637; both equal σ for a normal law. The second keeps separate modes apart. √6 because a triangle of
+    half-width h has variance h²/6.
+    """
+    quartiles = quantiles(weights, atoms, torch.tensor([0.25, 0.75], dtype=torch.float64, device=weights.device))
+    iqr = (quartiles[:, 1] - quartiles[:, 0]) / 1.349
+    short = shortest_interval(weights, atoms, 0.25)
+    sigma = torch.minimum(iqr, (short[:, 1] - short[:, 0]) / 0.637)
+    effective = 1 / weights.square().sum(dim=1)
+    width = math.sqrt(6) * 0.9 * sigma * effective ** (-0.2)
+    # Point masses have no scale of their own: fall back to a thousandth of the spread of all atoms.
+    return width.clamp(min=1e-3 * _spread(atoms))[:, None]
+
+
+def _spread(atoms: Atoms) -> float:
+    """A positive robust spread of the atoms: half the interquartile range, else a share of the range, else one."""
+    n = len(atoms)
+    spread = float(atoms[(3 * n) // 4] - atoms[n // 4]) / 2 or float(atoms[-1] - atoms[0]) / 100
+    return spread or 1.0
+
+
+def density(weights: Weights, atoms: Atoms, points: Float[Tensor, "rows points"]) -> Float[Tensor, "rows points"]:
+    """Triangular-kernel density of each row at its own points, with a Cauchy share of 1/(atoms + 1).
+
+    With G(t) = Σ_j p_j (t − a_j)₊, the integral of the distribution function, the kernel estimate is the
+    second difference (G(t + h) − 2G(t) + G(t − h))/h²: three sorted searches per point instead of a sum over atoms.
+
+    Examples
+    --------
+    >>> atoms = torch.linspace(-3, 3, 2001, dtype=torch.float64)
+    >>> w = torch.softmax(-(atoms**2) / 2, dim=0)[None]
+    >>> density(w, atoms, torch.zeros(1, 1, dtype=torch.float64)).item()  # 1/√(2π) = 0.3989
+    0.39...
+    """
+    h = bandwidth(weights, atoms)
+    center = atoms[len(atoms) // 2]
+    shifted = atoms - center  # keeps the sums small against the bandwidth
+    mass, first = padded_cumsum(weights), padded_cumsum_of(weights * shifted)
+
+    def integrated_cdf(t: Tensor) -> Tensor:
+        index = torch.searchsorted(shifted, t.contiguous(), right=True)
+        return t * mass.gather(1, index) - first.gather(1, index)
+
+    t = points - center
+    kernel = ((integrated_cdf(t + h) - 2 * integrated_cdf(t) + integrated_cdf(t - h)) / h.square()).clamp(min=0)
+    share, spread = 1 / (len(atoms) + 1), _spread(atoms)
+    broad = 1 / (math.pi * spread * (1 + (t / spread).square()))
+    return (1 - share) * kernel + share * broad
+
+
+def padded_cumsum_of(values: Float[Tensor, "rows atoms"]) -> Float[Tensor, "rows atoms_plus_one"]:
+    """Cumulative sums with a leading zero."""
+    return torch.nn.functional.pad(values.cumsum(dim=1), (1, 0))
+
+
+def crps(weights: Weights, atoms: Atoms, y: Float[Tensor, " rows"]) -> Float[Tensor, " rows"]:
+    """E|Y − y| − ½E|Y − Y'| of each row at its own y (Gneiting & Raftery 2007, eq. 21).
+
+    On sorted atoms ½E|Y − Y'| = Σ_j p_j a_j (P_{j−1} + P_j − 1), P the cumulative weights.
+
+    Examples
+    --------
+    >>> crps(torch.tensor([[0.5, 0.5]]), torch.tensor([0.0, 2.0]), torch.tensor([1.0]))
+    tensor([0.5000])
+    """
+    cumulative = weights.cumsum(dim=1)
+    half_spread = (weights * atoms * (2 * cumulative - weights - 1)).sum(dim=1)
+    return (weights * (atoms - y[:, None]).abs()).sum(dim=1) - half_spread

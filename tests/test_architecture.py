@@ -1,0 +1,77 @@
+"""Imports point one way: every module may import only from the layers before it."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "ncprob"
+
+# Lowest first; modules of one line do not import each other unless listed in WITHIN_LAYER.
+LAYERS = [
+    ["_version", "_validation"],
+    ["linalg", "statistics", "encoders", "pairs", "preprocessing", "weighted", "sets", "_laws"],
+    ["losses", "distribution", "datasets", "metrics"],
+    ["operator"],
+    ["training", "truncation"],
+    ["coordinates"],
+    ["model"],
+    ["recipe", "frames"],
+    ["estimators"],
+    ["plotting"],
+    ["demo"],
+    ["cli"],
+    ["__init__"],
+    ["__main__"],
+]
+LAYER_OF = {name: number for number, names in enumerate(LAYERS) for name in names}
+
+# Formulas and simulators know nothing of models, data frames or the command line.
+NO_TORCH = {"datasets", "metrics", "_laws", "frames", "cli", "plotting", "demo"}
+
+
+def imports_of(module: str) -> set[str]:
+    """Modules of the package and top-level packages that a module imports, at any depth of nesting."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse((SOURCE / f"{module}.py").read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module == "ncprob":
+            found |= {f"ncprob.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+    return found
+
+
+MODULES = sorted(path.stem for path in SOURCE.glob("*.py"))
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_point_down(module):
+    assert module in LAYER_OF, f"give {module} a place in LAYERS"
+    for name in imports_of(module):
+        if name.startswith("ncprob.") and name.removeprefix("ncprob.") in LAYER_OF:
+            below = name.removeprefix("ncprob.")
+            assert LAYER_OF[below] < LAYER_OF[module], f"{module} must not import {below}"
+
+
+@pytest.mark.parametrize("module", sorted(NO_TORCH & set(MODULES)))
+def test_no_torch_outside_the_tensor_modules(module):
+    assert not any(name.split(".")[0] == "torch" for name in imports_of(module))
+
+
+@pytest.mark.parametrize("module", sorted(set(MODULES) - {"estimators", "frames", "recipe"}))
+def test_data_frames_stay_at_the_border(module):
+    assert not any(name.split(".")[0] in {"pandas", "polars", "narwhals"} for name in imports_of(module))
+
+
+def test_init_only_re_exports():
+    tree = ast.parse((SOURCE / "__init__.py").read_text())
+    assert all(isinstance(node, ast.Expr | ast.ImportFrom | ast.Assign) for node in tree.body)
+
+
+def test_singular_values_are_defined_once():
+    definitions = [
+        module for module in MODULES if "torch.exp(-" in (SOURCE / f"{module}.py").read_text().replace(" ", "")
+    ]
+    assert definitions == ["operator"]
