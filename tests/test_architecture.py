@@ -12,7 +12,7 @@ LAYERS = [
     ["_version", "_validation"],
     ["linalg", "statistics", "encoders", "pairs", "preprocessing", "weighted", "sets", "_laws"],
     ["losses", "distribution", "datasets", "metrics"],
-    ["operator"],
+    ["operator", "conditioning"],
     ["training", "truncation"],
     ["coordinates"],
     ["model"],

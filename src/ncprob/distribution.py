@@ -12,6 +12,7 @@ atom_j, carries residual coordinates. Weights are formed in row chunks of bounde
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -24,7 +25,18 @@ from ncprob.sets import Box, membership
 
 CHUNK_ELEMENTS = 2**22  # 32 MiB of float64: large enough for full speed, small enough to stay in memory
 
+MAX_ATOMS = 4096  # resolution 1/4096 of the marginal mass, far below the sampling error of as many rows
+TAIL_ATOMS = 128
+
 Export = Callable[[Tensor], Any]
+
+
+def _bin_of_rank(n: int) -> Tensor:
+    """Bin of each of n sorted values: single ones in the tails, equal runs in the middle, `MAX_ATOMS` bins in all."""
+    middle = n - 2 * TAIL_ATOMS
+    bins = MAX_ATOMS - 2 * TAIL_ATOMS
+    inner = TAIL_ATOMS + torch.arange(middle) * bins // middle
+    return torch.cat([torch.arange(TAIL_ATOMS), inner, torch.arange(MAX_ATOMS - TAIL_ATOMS, MAX_ATOMS)])
 
 
 class Support:
@@ -48,6 +60,31 @@ class Support:
 
     def __len__(self) -> int:
         return len(self.values)
+
+    @classmethod
+    def compressed(cls, values: Tensor, features: Tensor, weights: Tensor | None = None) -> Support:
+        """A support of at most about `MAX_ATOMS` atoms: equal values are joined, then neighbours in the middle.
+
+        Joined atoms keep their total weight, mean value and mean features, so means of Y and of the features
+        are exact; a distribution function moves by at most one bin, 1/`MAX_ATOMS` of the marginal mass. `TAIL_ATOMS` on
+        each side stay single, so heavy tails keep their reach. Vector atoms have no order and stay as they are.
+        """
+        if values.ndim == 2 and values.shape[1] > 1:
+            return cls(values, features, weights)
+        flat = values.double().reshape(-1)
+        mass = flat.new_ones(len(flat)) if weights is None else weights.double()
+        distinct, group = flat.unique(return_inverse=True)
+        if len(distinct) > MAX_ATOMS:
+            group = _bin_of_rank(len(distinct)).to(flat.device)[group]
+        n_groups = int(group.max()) + 1
+        total = mass.new_zeros(n_groups).index_add_(0, group, mass)
+        share = mass / total[group].clamp(min=torch.finfo(torch.float64).tiny)
+        # Groups of weight zero carry no mass; any finite value and feature will do for them.
+        joined = flat.new_zeros(n_groups).index_add_(0, group, flat * share)
+        mean = features.new_zeros(n_groups, features.shape[1], dtype=torch.float64)
+        mean.index_add_(0, group, features.double() * share[:, None])
+        kept = total > 0
+        return cls(joined[kept], mean[kept].to(features.dtype), total[kept])
 
     def sorted_values(self, component: int) -> Tensor:
         """Atoms of one component in increasing order."""
@@ -101,25 +138,31 @@ class ConditionalDistribution:
         scale: Tensor | None = None,
         export: Export | None = None,
     ) -> None:
-        self._support, self._left = support, left
-        self._location = None if location is None else location.double().reshape(len(left), support.n_components)
-        self._scale = None if scale is None else scale.double().reshape(len(left), support.n_components)
+        self.support, self.left = support, left
+        shape = (len(left), support.n_components)
+        if location is not None or scale is not None:  # one alone leaves the other at 0 or 1
+            location = torch.zeros(shape, device=left.device) if location is None else location
+            scale = torch.ones(shape, device=left.device) if scale is None else scale
+        self.location = None if location is None else location.double().reshape(shape)
+        self.scale = None if scale is None else scale.double().reshape(shape)
         self._export_function = export
 
     def __len__(self) -> int:
-        return len(self._left)
+        return len(self.left)
 
     def __getitem__(self, rows: Any) -> ConditionalDistribution:
-        if isinstance(rows, int):
+        if isinstance(rows, numbers.Integral):
             if not -len(self) <= rows < len(self):
                 raise IndexError(f"index {rows} is out of range for {len(self)} members")
-            rows = [rows]
+            rows = [int(rows)]
+        elif isinstance(rows, slice) and (rows.step or 1) < 0:
+            rows = torch.tensor(range(len(self))[rows], dtype=torch.long)
         index = rows if isinstance(rows, slice) else torch.as_tensor(rows)
         return ConditionalDistribution(
-            self._support,
-            self._left[index],
-            location=None if self._location is None else self._location[index],
-            scale=None if self._scale is None else self._scale[index],
+            self.support,
+            self.left[index],
+            location=None if self.location is None else self.location[index],
+            scale=None if self.scale is None else self.scale[index],
             export=self._export_function,
         )
 
@@ -127,14 +170,19 @@ class ConditionalDistribution:
         return (self[i] for i in range(len(self)))
 
     def __repr__(self) -> str:
-        q = self._support.n_components
-        return f"ConditionalDistribution({len(self)} members, {len(self._support)} atoms, {q} component{'s' * (q > 1)})"
+        q = self.support.n_components
+        return f"ConditionalDistribution({len(self)} members, {len(self.support)} atoms, {q} component{'s' * (q > 1)})"
 
     # ---------------------------------------------------------------- plumbing
 
     @property
+    def is_located(self) -> bool:
+        """Whether every member moves the atoms by a location and scale of its own."""
+        return self.location is not None
+
+    @property
     def _scalar(self) -> bool:
-        return self._support.n_components == 1
+        return self.support.n_components == 1
 
     def _export(self, answer: Tensor) -> Any:
         return answer if self._export_function is None else self._export_function(answer)
@@ -145,42 +193,42 @@ class ConditionalDistribution:
 
     def _to_base(self, values: Tensor) -> Tensor:
         """Values (n or 1, q, …) of Y in the coordinates of the atoms."""
-        if self._location is None or self._scale is None:
+        if self.location is None or self.scale is None:
             return values.expand(len(self), *values.shape[1:])
         extra = (...,) + (None,) * (values.ndim - 2)
-        return (values - self._location[extra]) / self._scale[extra]
+        return (values - self.location[extra]) / self.scale[extra]
 
     def _from_base(self, values: Tensor) -> Tensor:
         """Inverse of `_to_base`."""
-        if self._location is None or self._scale is None:
+        if self.location is None or self.scale is None:
             return values
         extra = (...,) + (None,) * (values.ndim - 2)
-        return self._location[extra] + self._scale[extra] * values
+        return self.location[extra] + self.scale[extra] * values
 
     def _scale_power(self, power: int, ndim: int) -> Tensor | float:
         """scale^power with `ndim` axes, to map spreads and densities back."""
-        if self._scale is None:
+        if self.scale is None:
             return 1.0
-        return self._scale.reshape(*self._scale.shape, *(1,) * (ndim - 2)) ** power
+        return self.scale.reshape(*self.scale.shape, *(1,) * (ndim - 2)) ** power
 
     def _weights(self, rows: slice) -> Tensor:
         """p_ij for the members in `rows`, float64, in the order of the support."""
-        ratio = torch.addmm(self._left.new_ones(()), self._left[rows], self._support.features.mT)
-        weights = ratio.clamp_(min=0).double() * self._support.weights
+        ratio = torch.addmm(self.left.new_ones(()), self.left[rows], self.support.features.mT)
+        weights = ratio.clamp_(min=0).double() * self.support.weights
         total = weights.sum(dim=1, keepdim=True)
         # A member whose ratio is nowhere positive knows nothing: it falls back to the marginal.
-        weights = torch.where(total > 0, weights, self._support.weights)
+        weights = torch.where(total > 0, weights, self.support.weights)
         return weights / weights.sum(dim=1, keepdim=True)
 
     def _in_chunks(self, compute: Callable[[Tensor, slice], Tensor], width: int = 1) -> Tensor:
         """Concatenate compute(weights of some rows, rows); `width` counts arrays of their size that it makes."""
-        step = max(1, CHUNK_ELEMENTS // (len(self._support) * max(1, width)))
-        starts = range(0, len(self), step)
+        step = max(1, CHUNK_ELEMENTS // (len(self.support) * max(1, width)))
+        starts = range(0, max(1, len(self)), step)  # an empty slice of members gives empty answers
         return torch.cat([compute(self._weights(rows), rows) for rows in (slice(s, s + step) for s in starts)])
 
     def _per_component(self, compute: Callable[[Tensor, Tensor, int, slice], Tensor]) -> Tensor:
         """Stack compute(sorted weights, sorted atoms, component, rows) over components into (n, q, …)."""
-        support = self._support
+        support = self.support
 
         def all_components(weights: Tensor, rows: slice) -> Tensor:
             parts = [
@@ -193,7 +241,7 @@ class ConditionalDistribution:
 
     def _grid(self, values: Any, name: str) -> tuple[Tensor, bool]:
         """A question as a tensor (1 or n, q or 1, g), and whether it was a single number."""
-        tensor = as_float_tensor(values, name).to(self._left.device)
+        tensor = as_float_tensor(values, name).to(self.left.device)
         if tensor.ndim == 2 and self._scalar and len(tensor) == len(self):
             return tensor[:, None, :], False
         if tensor.ndim > 1:
@@ -201,13 +249,13 @@ class ConditionalDistribution:
                 f"`{name}` must be a number, a vector of values for all members, or (for scalar Y) a row per member; "
                 f"got shape {tuple(tensor.shape)} for {len(self)} members. Ask in one of these forms."
             )
-        q = self._support.n_components
+        q = self.support.n_components
         return tensor.reshape(1, 1, -1).expand(1, q, -1), tensor.ndim == 0
 
     def _own_values(self, y: Any) -> Tensor:
         """One value of Y per member, as (n, q, 1)."""
-        q = self._support.n_components
-        tensor = as_float_tensor(y, "y").to(self._left.device)
+        q = self.support.n_components
+        tensor = as_float_tensor(y, "y").to(self.left.device)
         allowed = [(len(self),), (len(self), 1)] if self._scalar else [(len(self), q)]
         if tuple(tensor.shape) not in allowed:
             raise ValueError(
@@ -221,17 +269,51 @@ class ConditionalDistribution:
     @property
     def atoms(self) -> Any:
         """Points that carry the laws: (m,) or (m, q); in residual coordinates each member has its own, (n, m[, q])."""
-        values = self._support.values
-        if self._support.public_order is not None:
-            values = values[self._support.public_order]
-        if self._location is not None:
+        values = self.support.values
+        if self.support.public_order is not None:
+            values = values[self.support.public_order]
+        if self.location is not None:
             values = self._from_base(values.mT[None].expand(len(self), -1, -1)).mT
         return self._export(values[..., 0] if self._scalar else values)
 
     def weights(self) -> Any:
         """Probabilities of the atoms, (n, m); rows add to one."""
-        order = self._support.public_order
+        order = self.support.public_order
         return self._export(self._in_chunks(lambda w, rows: w if order is None else w[:, order]))
+
+    def average_weights(self, shares: Tensor) -> Tensor:
+        """Σ_i shares_i p_i, the weights of a mixture of the members on the shared atoms (order of the support)."""
+        return self._in_chunks(lambda w, rows: (shares[rows] @ w)[None]).sum(dim=0)
+
+    def located_atoms(self, per_member: int) -> tuple[Tensor, Tensor]:
+        """At most about `per_member` atoms of every member in units of Y, (n, k, q), with their weights (n, k).
+
+        Scalar atoms are joined in runs; vector atoms are drawn systematically with equal weights.
+        """
+        n_atoms, q = len(self.support), self.support.n_components
+        if n_atoms <= per_member:
+            weights = self._in_chunks(lambda w, rows: w)
+            values = self.support.values.mT.expand(len(self), q, n_atoms)
+        elif q == 1:
+            group = torch.arange(n_atoms, device=self.left.device) * per_member // n_atoms
+            weights = self._in_chunks(lambda w, rows: w.new_zeros(len(w), per_member).index_add_(1, group, w))
+            firsts = self._in_chunks(
+                lambda w, rows: w.new_zeros(len(w), per_member).index_add_(1, group, w * self.support.values[:, 0])
+            )
+            values = torch.where(weights > 0, firsts / weights.clamp(min=1e-300), 0.0)[:, None, :]
+        else:
+            levels = (torch.arange(per_member, dtype=torch.float64, device=self.left.device) + 0.5) / per_member
+            index = self._in_chunks(lambda w, rows: self._atom_index(w, levels.expand(len(w), -1)))
+            values = self.support.values[index].mT
+            weights = torch.full_like(index, 1 / per_member, dtype=torch.float64)
+        return self._from_base(values).mT, weights
+
+    @staticmethod
+    def _atom_index(weights: Tensor, levels: Tensor) -> Tensor:
+        """Inverse of the cumulative weights in the order of the support."""
+        return torch.searchsorted(weights.cumsum(dim=1), levels.contiguous(), right=True).clamp(
+            max=weights.shape[1] - 1
+        )
 
     # ---------------------------------------------------------------- moments
 
@@ -240,7 +322,7 @@ class ConditionalDistribution:
         return self._by_component(self._from_base(self._base_mean()))
 
     def _base_mean(self) -> Tensor:
-        return self._in_chunks(lambda w, rows: w @ self._support.values)
+        return self._in_chunks(lambda w, rows: w @ self.support.values)
 
     def var(self) -> Any:
         """E[(Y − E Y)²], never negative."""
@@ -257,18 +339,18 @@ class ConditionalDistribution:
 
     def _raw_moment(self, k: int) -> Tensor:
         def chunk(w: Tensor, rows: slice) -> Tensor:
-            values = self[rows]._from_base(self._support.values.mT[None])  # (rows or 1, q, atoms)
+            values = self[rows]._from_base(self.support.values.mT[None])  # (rows or 1, q, atoms)
             return (w[:, None, :] * values**k).sum(dim=-1)
 
-        return self._in_chunks(chunk, width=2 * self._support.n_components)
+        return self._in_chunks(chunk, width=2 * self.support.n_components)
 
     def _central_moment(self, k: int) -> Tensor:
         def chunk(w: Tensor, rows: slice) -> Tensor:
-            mean = w @ self._support.values
-            deviations = self._support.values.mT[None] - mean[:, :, None]
+            mean = w @ self.support.values
+            deviations = self.support.values.mT[None] - mean[:, :, None]
             return (w[:, None, :] * deviations**k).sum(dim=-1)
 
-        return self._in_chunks(chunk, width=2 * self._support.n_components) * self._scale_power(k, 2)
+        return self._in_chunks(chunk, width=2 * self.support.n_components) * self._scale_power(k, 2)
 
     def skewness(self) -> Any:
         """E[(Y − E Y)³] / Var(Y)^{3/2}; zero for a point mass."""
@@ -284,15 +366,15 @@ class ConditionalDistribution:
 
     def cov(self) -> Any:
         """Covariance matrices (n, q, q), symmetric positive semi-definite; (n, 1, 1) for scalar Y."""
-        values, q = self._support.values, self._support.n_components
+        values, q = self.support.values, self.support.n_components
 
         def chunk(w: Tensor, rows: slice) -> Tensor:
             deviations = values[None] - (w @ values)[:, None, :]
             return deviations.mT @ (w[:, :, None] * deviations)
 
         base = self._in_chunks(chunk, width=2 * q)
-        if self._scale is not None:
-            base = base * self._scale[:, :, None] * self._scale[:, None, :]
+        if self.scale is not None:
+            base = base * self.scale[:, :, None] * self.scale[:, None, :]
         return self._export((base + base.mT) / 2)
 
     # ---------------------------------------------------------------- distribution functions
@@ -300,23 +382,28 @@ class ConditionalDistribution:
     def cdf(self, t: Any) -> Any:
         """F(t) = P(Y ≤ t)."""
         grid, single = self._grid(t, "t")
-        answer = self._cdf(self._to_base(grid))
+        answer = self._cdf(grid)
         return self._by_component(answer[..., 0] if single else answer)
 
     def sf(self, t: Any) -> Any:
         """P(Y > t) = 1 − F(t)."""
         return 1 - self.cdf(t)
 
-    def _cdf(self, base: Tensor) -> Tensor:
+    def _cdf(self, t: Tensor) -> Tensor:
+        """F at t (n or 1, q, g). The atoms are moved, not t: rounding must not part a quantile from its own atom."""
+        t = t.expand(len(self), *t.shape[1:])
+
         def component(w: Tensor, atoms: Tensor, k: int, rows: slice) -> Tensor:
-            below = torch.searchsorted(atoms, base[rows, k].contiguous(), right=True)
+            if self.location is not None and self.scale is not None:
+                atoms = self.location[rows, k, None] + self.scale[rows, k, None] * atoms
+            below = torch.searchsorted(atoms, t[rows, k].contiguous(), right=True)
             return weighted.padded_cumsum(w).gather(1, below)
 
         return self._per_component(component)
 
     def quantile(self, q: Any) -> Any:
         """Smallest atom t with F(t) ≥ q, for levels strictly inside (0, 1)."""
-        levels = check_probabilities(q, "q").to(self._left.device)
+        levels = check_probabilities(q, "q").to(self.left.device)
         answer = self._from_base(self._quantile(levels.reshape(-1)))
         return self._by_component(answer[..., 0] if levels.ndim == 0 else answer)
 
@@ -337,7 +424,7 @@ class ConditionalDistribution:
         once); `"central"` leaves (1 − coverage)/2 on each side. Vector Y: (n, q, 2[, k]), per component.
         """
         check_choice(kind, "kind", ("shortest", "central"))
-        levels = check_probabilities(coverage, "coverage").to(self._left.device)
+        levels = check_probabilities(coverage, "coverage").to(self.left.device)
         compute = self._shortest if kind == "shortest" else self._central
         answer = torch.stack([self._from_base(compute(level)) for level in levels.reshape(-1)], dim=-1)
         return self._by_component(answer[..., 0] if levels.ndim == 0 else answer)
@@ -378,7 +465,7 @@ class ConditionalDistribution:
 
     def mode(self) -> Any:
         """Point of highest density among 199 quantiles of each law."""
-        levels = torch.linspace(0.005, 0.995, 199, dtype=torch.float64, device=self._left.device)
+        levels = torch.linspace(0.005, 0.995, 199, dtype=torch.float64, device=self.left.device)
         candidates = self._quantile(levels)
         best = self._pdf(candidates).argmax(dim=-1, keepdim=True)
         return self._by_component(self._from_base(candidates.gather(-1, best))[..., 0])
@@ -387,7 +474,11 @@ class ConditionalDistribution:
 
     def prob(self, region: tuple[Any, Any] | Box | Callable[[Any], Any]) -> Any:
         """P(Y ∈ B) for a `(low, high]` tuple, a `Box` or a callable giving a boolean mask on Y of shape (m, q)."""
-        return self._export(self._expectation(lambda points: self._indicator(region, points)).clamp(0, 1)[:, 0])
+        return self._export(self.probability(region))
+
+    def probability(self, region: Any) -> Tensor:
+        """`prob` as a tensor, whatever `export` is."""
+        return self._expectation(lambda points: self._indicator(region, points)).clamp(0, 1)[:, 0]
 
     def _indicator(self, region: Any, points: Tensor) -> Tensor:
         return membership(region, points, "B", self._export)[:, None].double()
@@ -401,7 +492,7 @@ class ConditionalDistribution:
     def _call(self, f: Callable[[Any], Any], points: Tensor, columns: list[int]) -> Tensor:
         """f(points) as (m, k); `columns` records k, or 0 where f gives one number per row."""
         m = len(points)
-        values = torch.as_tensor(f(self._export(points)))
+        values = torch.as_tensor(f(self._export(points)), dtype=torch.float64)
         if self._scalar and values.ndim > 1 and 1 in values.shape[1:]:
             axis = 1 + list(values.shape[1:]).index(1)
             values = values.squeeze(axis)  # the component axis of scalar Y, carried through by f
@@ -410,7 +501,7 @@ class ConditionalDistribution:
                 f"`f` must map an array of shape {tuple(points.shape)} to ({m},) or ({m}, k); "
                 f"it returned shape {tuple(values.shape)}. Vectorise it over rows."
             )
-        values = values.to(points.device, torch.float64)
+        values = values.to(points.device)
         if torch.isnan(values).any():
             raise ValueError("`f` must not return NaN on the atoms of Y. Restrict it to values it is defined for.")
         columns.append(0 if values.ndim == 1 else values.shape[1])
@@ -418,16 +509,16 @@ class ConditionalDistribution:
 
     def _expectation(self, evaluate: Callable[[Tensor], Tensor]) -> Tensor:
         """Σ_j p_ij evaluate(y_ij), evaluate giving (points, k)."""
-        if self._location is None:
-            values = evaluate(self._support.values)
+        if self.location is None:
+            values = evaluate(self.support.values)
             return self._in_chunks(lambda w, rows: w @ values)
 
         def chunk(w: Tensor, rows: slice) -> Tensor:
-            atoms = self[rows]._from_base(self._support.values.mT[None].expand(len(w), -1, -1)).mT
+            atoms = self[rows]._from_base(self.support.values.mT[None].expand(len(w), -1, -1)).mT
             values = evaluate(atoms.reshape(-1, atoms.shape[-1])).reshape(*w.shape, -1)
             return (w[:, :, None] * values).sum(dim=1)
 
-        return self._in_chunks(chunk, width=2 * self._support.n_components)
+        return self._in_chunks(chunk, width=2 * self.support.n_components)
 
     def sample(self, size: int, random_state: int | torch.Generator | None = None) -> Any:
         """Independent draws: (n, size), or (n, size, q) from the joint law."""
@@ -437,11 +528,10 @@ class ConditionalDistribution:
         else:
             generator = torch.Generator()
             generator.seed() if random_state is None else generator.manual_seed(int(random_state))
-        uniforms = torch.rand((len(self), size), generator=generator, dtype=torch.float64).to(self._left.device)
+        uniforms = torch.rand((len(self), size), generator=generator, dtype=torch.float64).to(self.left.device)
 
         def chunk(w: Tensor, rows: slice) -> Tensor:
-            index = torch.searchsorted(w.cumsum(dim=1), uniforms[rows]).clamp(max=w.shape[1] - 1)
-            return self._support.values[index]
+            return self.support.values[self._atom_index(w, uniforms[rows])]
 
         draws = self._from_base(self._in_chunks(chunk, width=2).mT).mT
         return self._export(draws[..., 0] if self._scalar else draws)
@@ -450,7 +540,7 @@ class ConditionalDistribution:
 
     def pit(self, y: Any) -> Any:
         """Probability integral transform F_i(y_i): uniform where the model is calibrated."""
-        return self._by_component(self._cdf(self._to_base(self._own_values(y)))[..., 0])
+        return self._by_component(self._cdf(self._own_values(y))[..., 0])
 
     def log_score(self, y: Any) -> Any:
         """−log pdf_i(y_i); lower is better (Good 1952)."""

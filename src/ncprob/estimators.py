@@ -19,11 +19,13 @@ from torch import Tensor, nn
 
 from ncprob import frames
 from ncprob._validation import check_choice, check_integer, check_number, check_probabilities
+from ncprob.conditioning import TrainingRows
 from ncprob.distribution import ConditionalDistribution
 from ncprob.losses import LOSSES
 from ncprob.operator import POSTPROCESSINGS
 from ncprob.preprocessing import InputScaler
 from ncprob.recipe import MINIMUM_ROWS, Recipe, Sample, fit_model, marginal_model
+from ncprob.sets import Box, membership
 from ncprob.training import History, Schedule, resolve_device
 
 COORDINATES = ("raw", "residual", "auto")
@@ -60,8 +62,9 @@ class NCPRegressor(RegressorMixin, BaseEstimator):
         Number of operators whose density ratios are averaged.
     batch_size, max_steps, learning_rate, weight_decay
         Training by AdamW with warm-up and cosine schedule.
-    input_gate : float
-        Strength of an L1 penalty on one learned multiplier per input; closes useless inputs. 0 turns gates off.
+    input_gate : float or "auto"
+        Strength of an L1 penalty on one learned multiplier per input; closes useless inputs. 0 turns gates
+        off, `"auto"` uses 0.03 from four inputs on.
     validation_fraction : float
         Share of rows held out to stop training and to choose rank, ridge and coordinates; they still serve as atoms.
     early_stopping : bool
@@ -118,10 +121,10 @@ class NCPRegressor(RegressorMixin, BaseEstimator):
         postprocessing: str = "whitening",
         ensemble_size: int = 1,
         batch_size: int = 1024,
-        max_steps: int = 1000,
+        max_steps: int = 2000,
         learning_rate: float = 3e-3,
         weight_decay: float = 1e-2,
-        input_gate: float = 0.0,
+        input_gate: float | str = "auto",
         validation_fraction: float = 0.1,
         early_stopping: bool = True,
         x_encoder: nn.Module | None = None,
@@ -184,7 +187,13 @@ class NCPRegressor(RegressorMixin, BaseEstimator):
         self._vector_target = target.ndim == 2
         self._device = recipe.device
         self._scaler = InputScaler.fit(torch.as_tensor(x)) if self.x_encoder is None else None
-        self._fit(self._sample(x, target, weights), None if held is None else self._sample(*held, None), recipe)
+        sample = self._sample(x, target, weights)
+        self._fit(sample, None if held is None else self._sample(*held, None), recipe)
+        self._training_x = x
+        self._training = TrainingRows(
+            self._model.distribution(sample.x, len(sample)),
+            sample.y.new_ones(len(sample)) if sample.weights is None else sample.weights,
+        )
         return self
 
     def _sample(self, x: NDArray[Any], y: NDArray[Any], weights: NDArray[Any] | None) -> Sample:
@@ -265,7 +274,7 @@ class NCPRegressor(RegressorMixin, BaseEstimator):
             gamma=check_number(self.gamma, "gamma", minimum=0),
             postprocessing=self.postprocessing,
             ensemble_size=check_integer(self.ensemble_size, "ensemble_size", minimum=1),
-            input_gate=check_number(self.input_gate, "input_gate", minimum=0),
+            input_gate=None if self.input_gate == "auto" else check_number(self.input_gate, "input_gate", minimum=0),
             schedule=Schedule(
                 max_steps=self.max_steps,
                 learning_rate=self.learning_rate,
@@ -325,6 +334,53 @@ class NCPRegressor(RegressorMixin, BaseEstimator):
     def expectation(self, f: Callable[[NDArray[np.float64]], ArrayLike], X: Any) -> NDArray[np.float64]:
         """E[f(y) | X] for a vectorised `f`: (m, q) → (m,) or (m, k)."""
         return self.predict_distribution(X).expectation(f)
+
+    def given(self, A: Any) -> ConditionalDistribution:
+        """The law of y given X ∈ A, as a distribution with one member.
+
+        It is the average of the laws at the training rows inside A (Kostic et al. 2024, eq. 12).
+
+        Parameters
+        ----------
+        A : Box, callable or boolean array
+            A `Box` in the space of X, a callable on the training X array giving a boolean mask, or such a mask itself.
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.uniform(-1, 1, (400, 1))
+        >>> model = NCPRegressor(max_steps=100, coordinates="raw", random_state=0).fit(X, 2 * X[:, 0])
+        >>> bool(model.given(Box(0.0, 1.0)).mean()[0] > 0.5)
+        True
+        """
+        check_is_fitted(self)
+        return self._training.given(self._rows_in(A).to(self._device), to_numpy)
+
+    def _rows_in(self, A: Any) -> Tensor:
+        """Mask of the training rows inside A, which must not be empty."""
+        x = self._training_x
+        if isinstance(A, Box) or callable(A):
+            points = torch.as_tensor(x if callable(A) else x.reshape(len(x), -1))
+            mask = membership(A, points, "A", to_numpy)
+        else:
+            mask = torch.as_tensor(frames.check_mask(A, len(x)))
+        if not bool((self._training.weights.cpu()[mask] > 0).any()):
+            raise ValueError("`A` must contain at least one training row; it contains none. Choose a larger set.")
+        return mask
+
+    def given_target(self, B: Any) -> ConditionalDistribution:
+        """The law of X given y ∈ B, as a distribution with one member over the training X; no retraining.
+
+        By Bayes' rule each training row weighs P(y ∈ B | x_i): the adjoint of the conditional expectation operator.
+
+        Parameters
+        ----------
+        B : (low, high] tuple, Box or callable
+            A set of y values, as in `ConditionalDistribution.prob`.
+        """
+        check_is_fitted(self)
+        points = torch.as_tensor(self._training_x).reshape(len(self._training_x), -1).to(self._device)
+        return self._training.reverse(points, B, to_numpy)
 
     def _shaped(self, answer: NDArray[np.float64], extra: int = 0) -> NDArray[np.float64]:
         """Give answers for a one-column table y their component axis back."""

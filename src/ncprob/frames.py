@@ -107,6 +107,17 @@ def check_weights(sample_weight: ArrayLike, n_rows: int) -> NDArray[np.float64]:
     return weights
 
 
+def check_mask(mask: Any, n_rows: int) -> NDArray[np.bool_]:
+    """A boolean mask over the training rows."""
+    array = np.asarray(mask)
+    if array.dtype != bool or array.shape != (n_rows,):
+        raise ValueError(
+            f"`A` must be a Box, a callable or a boolean mask over the {n_rows} training rows; "
+            f"got {type(mask).__name__} with dtype {array.dtype} and shape {array.shape}."
+        )
+    return array
+
+
 def check_validation_data(
     estimator: BaseEstimator, validation_data: Any, target_shape: tuple[int, ...], tabular: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -133,7 +144,7 @@ def target_names(y: Any) -> list[Any]:
         return list(native.columns)
     if isinstance(native, nw.Series):
         return [native.name if native.name else 0]
-    shape = np.shape(y)
+    shape = np.asarray(y).shape
     return list(range(shape[1] if len(shape) > 1 else 1))
 
 

@@ -7,7 +7,7 @@ With S = diag(s), the loss and the orthonormality penalty are
 
 L ≥ −Σ_{i≤d} σ*_i² with equality at the truncated SVD of the deflated conditional expectation operator
 (Theorem 1). Every function below is an unbiased estimate of the same number from one batch of
-independent pairs; they differ in variance. All need at least four pairs.
+independent pairs; they differ in variance and in the pairs they need (`MINIMUM_PAIRS`).
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from ncprob.linalg import ridge_solve
-from ncprob.statistics import centered, covariance, cross_energy, sum_of_squared_cross_products
+from ncprob.statistics import centered, covariance, cross_energy
 
 Features = Float[Tensor, "batch rank"]
+Half = Float[Tensor, "half rank"]
 Values = Float[Tensor, " rank"]
 Scalar = Float[Tensor, ""]
 
 
-def _halves(features: Features) -> tuple[Features, Features]:
+def _halves(features: Features) -> tuple[Half, Half]:
     """Two disjoint halves of equal size (an odd last row is left out)."""
     m = len(features) // 2
     return features[:m], features[m : 2 * m]
@@ -87,7 +88,7 @@ def paired_loss(u: Features, v: Features, singular_values: Values) -> Scalar:
     return energy - 2 * _aligned_covariance(u, v, s)
 
 
-def centered_halves(features: Features) -> Features:
+def centered_halves(features: Features) -> Float[Tensor, "even rank"]:
     """Each half of the batch minus its own mean."""
     return torch.cat([centered(half) for half in _halves(features)])
 
@@ -134,10 +135,10 @@ def _orthonormality_gap(features: Features) -> Scalar:
     """U-statistic of ‖E[uuᵀ] − I‖²_F + 2‖E u‖² = E[(u·u')² − ‖u − u'‖²] + d (paper, eq. 10)."""
     n, d = features.shape
     pairs = n * (n - 1)
-    norms = features.square().sum()
-    squared = sum_of_squared_cross_products(features, features) / pairs
-    mean_product = (features.sum(dim=0).square().sum() - norms) / pairs
-    return squared - 2 * norms / n + 2 * mean_product + d
+    norms = features.square().sum(dim=1)
+    squared = ((features.mT @ features).square().sum() - norms.square().sum()) / pairs  # Σ_{i≠j} (u_i·u_j)²
+    mean_product = (features.sum(dim=0).square().sum() - norms.sum()) / pairs
+    return squared - 2 * norms.mean() + 2 * mean_product + d
 
 
 LOSSES: dict[str, Callable[[Features, Features, Values], Scalar]] = {
@@ -146,3 +147,5 @@ LOSSES: dict[str, Callable[[Features, Features, Values], Scalar]] = {
     "paired": paired_loss,
     "cross_fitted": cross_fitted_loss,
 }
+# U-statistics run over four distinct rows; the cross-fitted loss takes one in each half.
+MINIMUM_PAIRS: dict[str, int] = {name: 8 if name == "cross_fitted" else 4 for name in LOSSES}

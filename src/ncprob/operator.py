@@ -163,13 +163,23 @@ class SpectralOperator(nn.Module):
         root = self.singular_values.double().sqrt()
         scale = torch.outer(root, root)
         guard = {"ridge": ridge, "relative_threshold": relative_threshold}
-        left_inverse = symmetric_inverse_sqrt(scale * moments.left, **guard)
-        right_inverse = symmetric_inverse_sqrt(scale * moments.right, **guard)
+        left = self._without_constants(moments.left, moments.left_mean)
+        right = self._without_constants(moments.right, moments.right_mean)
+        left_inverse = symmetric_inverse_sqrt(scale * left, **guard)
+        right_inverse = symmetric_inverse_sqrt(scale * right, **guard)
         p, values, q = truncated_svd(left_inverse @ (scale * moments.cross) @ right_inverse, self.rank)
         self.left_map.copy_(root[:, None] * (left_inverse @ p))
         self.right_map.copy_(root[:, None] * (right_inverse @ q))
         self.whitened_values.copy_(values.clamp(0, 1))
         self._kind.fill_(POSTPROCESSINGS.index("whitening"))
+
+    def _without_constants(
+        self, covariance: Float[Tensor, "rank rank"], mean: Float[Tensor, " rank"]
+    ) -> Float[Tensor, "rank rank"]:
+        """Covariance without features that are constant but for rounding, which whitening would blow up."""
+        rounding = 8 * torch.finfo(self.left_mean.dtype).eps * mean
+        varies = covariance.diagonal() > rounding.square()
+        return covariance * torch.outer(varies, varies)
 
     def density_ratio(self, x: Any, y: Any) -> Float[Tensor, "x_batch y_batch"]:
         """r(x_i, y_j) = 1 + Σ_k s_k u_k(x_i) v_k(y_j) for all i, j; may be negative where the model errs."""

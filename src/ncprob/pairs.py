@@ -63,6 +63,7 @@ class TensorPairs:
         x_rows, y_rows = _rows(x), _rows(y)
         if x_rows != y_rows:
             raise ValueError(f"`pairs` must hold as many x as y; got {x_rows} and {y_rows}. Pair them row by row.")
+        _check_weights(weights, x_rows)
         self.x, self.y, self.weights = to_device(x, device), to_device(y, device), to_device(weights, device)
         self._n = x_rows
 
@@ -173,7 +174,8 @@ def _map(function: Callable[[Tensor], Tensor], nested: Any) -> Any:
     if isinstance(nested, dict):
         return {key: _map(function, value) for key, value in nested.items()}
     if isinstance(nested, tuple | list):
-        return type(nested)(_map(function, value) for value in nested)
+        parts = [_map(function, value) for value in nested]
+        return type(nested)(*parts) if hasattr(nested, "_fields") else type(nested)(parts)
     if hasattr(nested, "to"):  # graph batches and other device-aware containers
         return function(nested)
     return nested
@@ -189,7 +191,31 @@ def _rows(nested: Any) -> int:
     tensors = _tensors(nested)
     if not tensors:
         raise TypeError(f"`pairs` must hold tensors; got {type(nested).__name__}. Convert with torch.as_tensor.")
-    return len(tensors[0])
+    lengths = {len(tensor) for tensor in tensors}
+    if len(lengths) > 1:
+        raise ValueError(
+            f"`pairs` must hold tensors of equal length; got lengths {sorted(lengths)}. Cut to equal rows."
+        )
+    return lengths.pop()
+
+
+def _check_weights(weights: Any, n: int) -> None:
+    if weights is None:
+        return
+    if not isinstance(weights, Tensor):
+        raise TypeError(
+            f"the weights in `pairs` must be a tensor; got {type(weights).__name__}. Convert with torch.as_tensor."
+        )
+    if weights.shape != (n,):
+        raise ValueError(
+            f"the weights in `pairs` must have shape ({n},), one per pair; got {tuple(weights.shape)}. "
+            "Give every pair one weight."
+        )
+    if not (torch.isfinite(weights).all() and (weights >= 0).all() and (weights > 0).any()):
+        raise ValueError(
+            "the weights in `pairs` must be finite and not negative, with one positive; got others. "
+            "Use 0 to leave a pair out."
+        )
 
 
 def select(nested: Any, rows: Tensor | slice) -> Any:

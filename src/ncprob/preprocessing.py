@@ -28,11 +28,14 @@ def robust_center_and_scale(
     ordered = values.double().sort(dim=0).values
     n = len(ordered)
     center = ordered[(n - 1) // 2]
-    iqr = (ordered[(3 * (n - 1)) // 4] - ordered[(n - 1) // 4]) / NORMAL_IQR
+    q1, q3 = ordered[(n - 1) // 4], ordered[(3 * (n - 1)) // 4]
+    iqr = (q3 - q1) / NORMAL_IQR
     # Dividing by the largest modulus first keeps squares of huge values finite.
     size = (ordered - center).abs().amax(dim=0)
     spread = ((ordered - center) / torch.where(size > 0, size, 1.0)).std(dim=0, correction=0) * size
-    scale = torch.where(iqr > 1e-9 * spread, iqr, spread)
+    # An IQR of a few ulps is rounding, not spread; comparing it with the spread would let outliers decide.
+    rounding = 16 * torch.finfo(ordered.dtype).eps * torch.maximum(q1.abs(), q3.abs())
+    scale = torch.where(iqr > rounding, iqr, spread)
     return center, torch.where(scale > 0, scale, 1.0)
 
 
@@ -62,7 +65,7 @@ class InputScaler:
     def __call__(self, x: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows columns"]:
         """Scaled inputs, float32."""
         z = (x.double() - self.center) / self.scale
-        return (z * torch.rsqrt(1 + (z / SMOOTH_CLIP).square())).float()
+        return (z / torch.hypot(torch.ones_like(z), z / SMOOTH_CLIP)).float()  # hypot: no overflow at huge z
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from ncprob.truncation import choose_truncation
 
 MINIMUM_ROWS = 16  # below, no network is trained: the marginal law is the answer
 AUTO_WIDTH = 64
+AUTO_GATE, AUTO_GATE_INPUTS = 0.03, 4
 DEFAULT_RIDGE = 1e-3  # without held-out rows to choose it on
 
 
@@ -50,7 +51,7 @@ class Recipe:
     gamma: float
     postprocessing: str
     ensemble_size: int
-    input_gate: float
+    input_gate: float | None
     schedule: Schedule
     device: torch.device
     seed: int
@@ -58,6 +59,12 @@ class Recipe:
     y_encoder: nn.Module | None = None
     checkpoint_dir: Path | None = None
     progress: bool | Literal["auto"] = "auto"
+
+    def gate_strength(self, x: Any) -> float:
+        """Strength of the input gates; by default only where there are enough inputs for some to be useless."""
+        if self.input_gate is not None:
+            return self.input_gate
+        return AUTO_GATE if isinstance(x, Tensor) and x.ndim == 2 and x.shape[1] >= AUTO_GATE_INPUTS else 0.0
 
     def runtime(self, stage: str) -> Runtime:
         """Seed, checkpoint and progress of one stage."""
@@ -100,7 +107,7 @@ def held_out_crps(model: FittedModel, sample: Sample) -> float:
 
 def marginal_model(y: Tensor, weights: Tensor | None) -> FittedModel:
     """The model that knows nothing of X: every conditional law is the marginal one."""
-    return FittedModel([], [], Support(y, torch.zeros(len(y), 1, device=y.device), weights))
+    return FittedModel([], [], Support.compressed(y, torch.zeros(len(y), 1, device=y.device), weights))
 
 
 def _fit_candidate(name: str, training: Sample, held_out: Sample | None, recipe: Recipe) -> Candidate:
@@ -123,7 +130,7 @@ def _fit_candidate(name: str, training: Sample, held_out: Sample | None, recipe:
             loss=recipe.loss,
             gamma=recipe.gamma,
             validation_pairs=held_pairs,
-            gate_strength=recipe.input_gate,
+            gate_strength=recipe.gate_strength(training.x),
             schedule=recipe.schedule,
             runtime=replace(recipe.runtime(f"{name}-{member}"), seed=recipe.seed + member),
         )
@@ -134,7 +141,7 @@ def _fit_candidate(name: str, training: Sample, held_out: Sample | None, recipe:
         ranks.append(rank)
         losses.append(loss)
     features = right_features(operators, ranks, scores(base), len(base))
-    model = FittedModel(operators, ranks, Support(base, features, training.weights), location_scale)
+    model = FittedModel(operators, ranks, Support.compressed(base, features, training.weights), location_scale)
     return Candidate(model, history, base, scores, ridges, sum(losses) / len(losses))
 
 
@@ -170,7 +177,7 @@ def _complete(candidate: Candidate, training: Sample, held_out: Sample, recipe: 
         else:
             operator.postprocess(pairs, kind=recipe.postprocessing)  # type: ignore[arg-type]
     features = right_features(model.operators, model.ranks, inputs, len(base))
-    return replace(candidate, model=replace(model, support=Support(base, features, weights)), base=base)
+    return replace(candidate, model=replace(model, support=Support.compressed(base, features, weights)), base=base)
 
 
 def _base(location_scale: LocationScale | None, sample: Sample, seen: bool) -> Tensor:
@@ -187,7 +194,9 @@ def _base(location_scale: LocationScale | None, sample: Sample, seen: bool) -> T
 def _fit_location_scale(training: Sample, recipe: Recipe) -> LocationScale:
     def network(n_outputs: int) -> nn.Module:
         if recipe.x_encoder is None:
-            return MLP(training.x.shape[1], recipe.hidden_sizes, n_outputs, input_gate=recipe.input_gate > 0)
+            return MLP(
+                training.x.shape[1], recipe.hidden_sizes, n_outputs, input_gate=recipe.gate_strength(training.x) > 0
+            )
         return nn.Sequential(copy.deepcopy(recipe.x_encoder), nn.GELU(), nn.LazyLinear(n_outputs))
 
     with seeded(recipe.seed):
@@ -199,13 +208,13 @@ def _fit_location_scale(training: Sample, recipe: Recipe) -> LocationScale:
         training.weights,
         schedule=recipe.schedule,
         runtime=recipe.runtime("location"),
-        gate_strength=recipe.input_gate,
+        gate_strength=recipe.gate_strength(training.x),
     )
     return model
 
 
 def _new_operator(training: Sample, width: int, recipe: Recipe, seed: int) -> SpectralOperator:
-    gate = recipe.input_gate > 0
+    gate = recipe.gate_strength(training.x) > 0
     with seeded(seed):
         x_encoder = copy.deepcopy(recipe.x_encoder) or MLP(
             training.x.shape[1], recipe.hidden_sizes, width, input_gate=gate

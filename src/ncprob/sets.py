@@ -61,7 +61,7 @@ def membership(region: Any, points: Tensor, name: str, convert: Callable[[Tensor
 
     `convert` turns the points into what a user's callable takes (an array or a tensor).
     """
-    m, q = points.shape
+    m, q = len(points), points[0].numel()
     if isinstance(region, tuple) and len(region) == 2 and not callable(region):
         region = Box(*region)
     if isinstance(region, Box):

@@ -21,7 +21,7 @@ from tqdm.auto import tqdm
 
 from ncprob._validation import check_choice, check_integer, check_number
 from ncprob.encoders import gate_penalty
-from ncprob.losses import LOSSES, best_operator, orthonormality_penalty, u_statistic_loss
+from ncprob.losses import LOSSES, MINIMUM_PAIRS, best_operator, orthonormality_penalty, u_statistic_loss
 from ncprob.operator import SpectralOperator
 from ncprob.pairs import Pairs, as_pairs
 
@@ -193,6 +193,7 @@ def train(
         validate_every=validate_every,
         patience=patience,
     )
+    check_integer(random_state, "random_state", minimum=0)
     checkpoint = None if checkpoint_dir is None else Path(checkpoint_dir) / "operator"
     target = resolve_device(device)
     operator.to(target)
@@ -223,14 +224,21 @@ def train_operator(
     check_choice(loss, "loss", tuple(LOSSES))
     check_number(gamma, "gamma", minimum=0)
     check_number(gate_strength, "gate_strength", minimum=0)
-    _check_size(pairs, "pairs")
+    needed = MINIMUM_PAIRS[loss]
+    check_integer(schedule.batch_size, "batch_size", minimum=needed)
+    _check_size(pairs, "pairs", needed)
     if validation_pairs is not None:
-        _check_size(validation_pairs, "validation_pairs")
+        _check_size(validation_pairs, "validation_pairs", MINIMUM_PAIRS["u_statistic"])
     operator.postprocess(pairs, kind="none")
     estimate = LOSSES[loss]
 
     def objective(x: Any, y: Any) -> Tensor:
         u, v = operator.encode(x, y)
+        if len(u) < needed:  # a DataLoader decides its batches itself; a short last one would give NaN
+            raise ValueError(
+                f"`pairs` must come in batches of at least {needed} pairs for loss={loss!r}; got a batch of {len(u)}. "
+                "Set `drop_last=True` in the DataLoader or change its batch size."
+            )
         value = estimate(u, v, operator.singular_values)
         if gamma > 0:
             value = value + gamma * orthonormality_penalty(u, v)
@@ -249,13 +257,20 @@ def train_operator(
         score=None if validation_pairs is None else score,
         schedule=schedule,
         runtime=runtime,
-        settings={"loss": loss, "gamma": gamma, "gate_strength": gate_strength},
+        settings={
+            "loss": loss,
+            "gamma": gamma,
+            "gate_strength": gate_strength,
+            "validation": validation_pairs.fingerprint() if validation_pairs and runtime.checkpoint else None,
+        },
     )
 
 
-def _check_size(data: Pairs, name: str) -> None:
-    if len(data) < 4:
-        raise ValueError(f"`{name}` must hold at least 4 pairs; got {len(data)}. Unbiased estimates need four.")
+def _check_size(data: Pairs, name: str, needed: int) -> None:
+    if len(data) < needed:
+        raise ValueError(
+            f"`{name}` must hold at least {needed} pairs; got {len(data)}. Pass more: unbiased estimates need them."
+        )
 
 
 @torch.no_grad()

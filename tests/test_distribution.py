@@ -1,0 +1,683 @@
+"""Laws that every conditional distribution obeys, and exact truths."""
+
+from math import factorial, inf
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from ncprob import Box, ConditionalDistribution, distribution
+from ncprob.distribution import Support
+
+laws = settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+LEVELS = np.array([0.01, 0.05, 0.25, 0.5, 0.75, 0.9, 0.99])
+
+
+def to_numpy(tensor):
+    return tensor.numpy()
+
+
+def atoms_of(kind, shape, rng):
+    """Smooth, tied, heavy-tailed or constant atoms."""
+    if kind == "ties":
+        return rng.integers(-3, 4, shape).astype(float)
+    if kind == "duplicates":
+        return rng.normal(size=shape)[rng.integers(0, max(1, shape[0] // 3), shape[0])]
+    if kind == "cauchy":
+        return rng.standard_cauchy(shape)
+    if kind == "constant":
+        return np.full(shape, rng.normal())
+    return rng.normal(size=shape)
+
+
+@st.composite
+def distributions(draw, components=(1,), located=(False, True)):
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    q, m, n = draw(st.sampled_from(components)), draw(st.integers(1, 200)), draw(st.integers(1, 5))
+    kind = draw(st.sampled_from(["normal", "ties", "duplicates", "cauchy", "constant"]))
+    strength = draw(st.sampled_from([0.0, 0.3, 3.0]))  # none, some, and so many negative ratios that most are cut
+    d = 4
+    weights = rng.integers(0, 3, m) + (np.arange(m) == 0) if draw(st.booleans()) else None
+    support = Support(
+        torch.tensor(atoms_of(kind, (m, q), rng)),
+        torch.tensor(rng.normal(size=(m, d))),
+        None if weights is None else torch.tensor(weights),
+    )
+    move = {}
+    if draw(st.sampled_from(located)):
+        move = {
+            "location": torch.tensor(rng.normal(size=(n, q)) * 10.0 ** rng.integers(-3, 4)),
+            "scale": torch.tensor(np.exp(rng.normal(size=(n, q)))),
+        }
+    left = torch.tensor(strength * rng.normal(size=(n, d)))
+    return ConditionalDistribution(support, left, export=to_numpy, **move)
+
+
+SCALAR = distributions()
+VECTOR = distributions(components=(2, 3))
+ANY = distributions(components=(1, 2, 3))
+
+
+def member_atoms(d):
+    """Atoms as (n, m, q), whatever the coordinates and dimension."""
+    q = d.support.n_components
+    atoms = d.atoms.reshape((-1, len(d.support), q))
+    return np.broadcast_to(atoms, (len(d), *atoms.shape[1:]))
+
+
+def magnitude(d):
+    return np.abs(member_atoms(d)).max() + 1
+
+
+def probes(d):
+    """Points below, at, between and above the atoms."""
+    values = np.unique(member_atoms(d))
+    return np.concatenate([[-inf, values[0] - 1], values, values + 1e-3, [values[-1] + 1, inf]])
+
+
+# ---------------------------------------------------------------- distribution functions
+
+
+@laws
+@given(SCALAR)
+def test_cdf_is_monotone_from_zero_to_one(d):
+    t = np.sort(probes(d))
+    cdf = d.cdf(t)
+    assert cdf.shape == (len(d), len(t))
+    assert (np.diff(cdf, axis=1) >= 0).all()
+    assert (cdf[:, :2] == 0).all()
+    assert (cdf[:, -2:] == 1).all()
+
+
+@laws
+@given(SCALAR)
+def test_cdf_adds_the_weights_of_the_atoms_below(d):
+    t = probes(d)
+    expected = np.einsum("nm,nmt->nt", d.weights(), member_atoms(d) <= t)
+    np.testing.assert_allclose(d.cdf(t), expected, atol=1e-12)
+    np.testing.assert_allclose(d.sf(t), 1 - expected, atol=1e-12)
+    np.testing.assert_array_equal(d.sf(t), 1 - d.cdf(t))
+
+
+@laws
+@given(SCALAR)
+def test_quantile_is_the_smallest_atom_that_reaches_the_level(d):
+    quantiles, atoms = d.quantile(LEVELS), member_atoms(d)[:, :, 0]
+    for i in range(len(d)):
+        own, cdf = np.sort(atoms[i]), d[i].cdf(np.sort(atoms[i]))[0]
+        np.testing.assert_array_equal(quantiles[i], own[[np.argmax(cdf >= p - 1e-12) for p in LEVELS]])
+
+
+@laws
+@given(SCALAR)
+def test_cdf_and_quantile_are_consistent_both_ways(d):
+    # slack 1e-12: quantile() forgives as much rounding in added-up weights
+    quantiles = d.quantile(LEVELS)
+    assert (np.diff(quantiles, axis=1) >= 0).all()
+    for i in range(len(d)):
+        assert (d[i].cdf(quantiles[i])[0] >= LEVELS - 1e-12).all()
+        atoms = member_atoms(d)[i, :, 0]
+        levels = np.minimum(d[i].cdf(atoms)[0], 1 - 1e-9)
+        reached = levels > 0
+        assert (d[i].quantile([*levels[reached], 0.5])[0, :-1] <= atoms[reached]).all()
+
+
+@laws
+@given(ANY)
+def test_median_is_the_middle_quantile(d):
+    np.testing.assert_array_equal(d.median(), d.quantile(0.5))
+    np.testing.assert_array_equal(d.median(), d.quantile([0.5])[..., 0])
+
+
+@laws
+@given(VECTOR)
+def test_vector_answers_are_those_of_the_components(d):
+    k = d.support.n_components - 1
+    values, weights = member_atoms(d)[:, :, k], d.weights()
+    t = np.quantile(values, [0.2, 0.8])
+    for i in range(len(d)):
+        one = ConditionalDistribution(
+            Support(torch.tensor(values[i]), torch.zeros(values.shape[1], 1), torch.tensor(weights[i])),
+            torch.zeros(1, 1),
+            export=to_numpy,
+        )
+        np.testing.assert_allclose(d.mean()[i, k], one.mean()[0], rtol=1e-9, atol=1e-9 * magnitude(d))
+        np.testing.assert_allclose(d.cdf(t)[i, k], one.cdf(t)[0], atol=1e-12)
+        np.testing.assert_allclose(d.quantile([0.303, 0.707])[i, k], one.quantile([0.303, 0.707])[0], rtol=1e-9)
+        width = np.ptp(d.interval(0.707)[i, k]), np.ptp(one.interval(0.707)[0])
+        np.testing.assert_allclose(*width, rtol=1e-9, atol=1e-9 * magnitude(d))
+
+
+# ---------------------------------------------------------------- atoms, weights and moments
+
+
+@laws
+@given(ANY)
+def test_weights_are_probabilities_and_give_the_mean(d):
+    weights = d.weights()
+    assert weights.shape == (len(d), len(d.support))
+    assert (weights >= 0).all()
+    np.testing.assert_allclose(weights.sum(axis=1), 1, rtol=1e-12)
+    mean = np.einsum("nm,nmq->nq", weights, member_atoms(d))
+    np.testing.assert_allclose(d.mean().reshape(mean.shape), mean, rtol=1e-9, atol=1e-12 * magnitude(d))
+
+
+def test_weights_follow_the_definition():
+    rng = np.random.default_rng(0)
+    y, v, s_u, omega = rng.normal(size=30), rng.normal(size=(30, 3)), rng.normal(size=(4, 3)), rng.random(30)
+    d = ConditionalDistribution(
+        Support(*(torch.tensor(a) for a in (y, v, omega))), torch.tensor(s_u), export=to_numpy
+    )
+    expected = omega * np.maximum(0, 1 + s_u @ v.T)
+    np.testing.assert_array_equal(d.atoms, y)  # atoms keep the order in which they were given
+    np.testing.assert_allclose(d.weights(), expected / expected.sum(axis=1, keepdims=True), rtol=1e-12)
+
+
+@laws
+@given(ANY)
+def test_moments_agree_with_each_other(d):
+    scale = magnitude(d)
+    mean, var = d.mean(), d.var()
+    assert (var >= 0).all()
+    near = {"rtol": 1e-9, "atol": 1e-11 * scale**2}
+    np.testing.assert_allclose(d.std() ** 2, var, **near)
+    np.testing.assert_allclose(d.moment(0), np.ones_like(mean), rtol=1e-12)
+    np.testing.assert_allclose(d.moment(1), mean, rtol=1e-9, atol=1e-12 * scale)
+    np.testing.assert_allclose(d.moment(2) - mean**2, var, **near)
+    np.testing.assert_allclose(d.moment(1, central=True), np.zeros_like(mean), atol=1e-12 * scale)
+    np.testing.assert_allclose(d.moment(2, central=True), var, **near)
+    third = d.moment(3) - 3 * mean * d.moment(2) + 2 * mean**3
+    np.testing.assert_allclose(d.moment(3, central=True), third, rtol=1e-6, atol=1e-11 * scale**3)
+
+
+@laws
+@given(ANY)
+def test_standardised_moments(d):
+    spread = np.where(d.std() > 1e-6 * magnitude(d), d.std(), np.nan)  # a point mass has none
+    compared = ~np.isnan(spread)
+    skewness, kurtosis = d.moment(3, central=True) / spread**3, d.moment(4, central=True) / spread**4 - 3
+    np.testing.assert_allclose(d.skewness()[compared], skewness[compared], rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(d.kurtosis()[compared], kurtosis[compared], rtol=1e-6, atol=1e-9)
+
+
+def test_a_point_mass_has_no_skewness():
+    d = ConditionalDistribution(Support(torch.tensor([2.0]), torch.zeros(1, 1)), torch.zeros(1, 1))
+    assert (d.skewness().item(), d.kurtosis().item(), d.var().item(), d.mode().item()) == (0, -3, 0, 2)
+
+
+@laws
+@given(ANY)
+def test_covariance_is_symmetric_and_positive_semidefinite(d):
+    q, cov = d.support.n_components, d.cov()
+    assert cov.shape == (len(d), q, q)
+    np.testing.assert_array_equal(cov, cov.transpose(0, 2, 1))
+    slack = 1e-12 * (1 + np.abs(cov).max())
+    assert (np.linalg.eigvalsh(cov) >= -slack).all()
+    np.testing.assert_allclose(np.diagonal(cov, axis1=1, axis2=2), d.var().reshape(len(d), q), rtol=1e-9, atol=slack)
+
+
+# ---------------------------------------------------------------- sets and functions
+
+
+@laws
+@given(SCALAR, st.floats(-3, 3), st.floats(0.1, 5))
+def test_one_question_asked_four_ways(d, low, width):
+    high = low + width
+    answer = d.prob((low, high))
+    assert answer.shape == (len(d),)
+    assert ((answer >= 0) & (answer <= 1)).all()
+    np.testing.assert_array_equal(answer, d.prob(Box(low, high)))
+    np.testing.assert_array_equal(answer, d.prob(lambda y: ((y > low) & (y <= high))[:, 0]))
+    np.testing.assert_allclose(answer, d.cdf(high) - d.cdf(low), atol=1e-12)
+    np.testing.assert_allclose(answer, d.expectation(lambda y: (y > low) & (y <= high)), atol=1e-12)
+
+
+@laws
+@given(SCALAR)
+def test_bounds_on_atoms_count_alike_in_prob_and_cdf(d):
+    low, high = d.quantile(0.2), d.quantile(0.8)
+    for i in range(len(d)):
+        if low[i] < high[i]:
+            expected = (d[i].cdf(high[i]) - d[i].cdf(low[i]))[0]
+            assert d[i].prob((low[i], high[i]))[0] == pytest.approx(expected, abs=1e-12)
+
+
+@laws
+@given(ANY, st.floats(-2, 2))
+def test_a_set_and_its_complement_add_to_one(d, cut):
+    inside = d.prob(lambda y: (y <= cut).all(axis=1))
+    np.testing.assert_allclose(inside + d.prob(lambda y: (y > cut).any(axis=1)), 1, rtol=1e-12)
+    q = d.support.n_components
+    np.testing.assert_allclose(d.prob(Box([-inf] * q, [cut] * q)), inside, atol=1e-12)
+    np.testing.assert_allclose(d.prob(Box([-inf] * q, [inf] * q)), 1, rtol=1e-12)
+
+
+@laws
+@given(ANY)
+def test_expectations_are_means_and_moments(d):
+    scale = magnitude(d)
+    np.testing.assert_allclose(d.expectation(lambda y: y), d.mean(), rtol=1e-9, atol=1e-12 * scale)
+    np.testing.assert_allclose(d.expectation(lambda y: y**2), d.moment(2), rtol=1e-9, atol=1e-12 * scale**2)
+    np.testing.assert_allclose(d.expectation(lambda y: np.ones(len(y))), 1, rtol=1e-12)
+
+
+@pytest.mark.parametrize("located", [False, True])
+@pytest.mark.parametrize(
+    ("f", "columns"),
+    [
+        (lambda y: y[:, 0], None),
+        (lambda y: y, None),
+        (lambda y: y > 0, None),
+        (lambda y: np.hstack([y, y**2, y**3]), 3),
+        (lambda y: np.stack([y, y**2], axis=1), 2),
+        (lambda y: np.stack([y, y**2], axis=-1), 2),
+        (lambda y: np.stack([y[:, 0], y[:, 0] ** 2], axis=1), 2),
+        (lambda y: np.stack([y[:, 0], y[:, 0] ** 2], axis=1).tolist(), 2),
+    ],
+)
+def test_forms_of_functions_of_scalar_y(f, columns, located):
+    d = example(located=located)
+    answer = d.expectation(f)
+    assert answer.shape == ((4,) if columns is None else (4, columns))
+    if columns:
+        expected = np.stack([d.moment(k + 1) for k in range(columns)], axis=1)
+        np.testing.assert_allclose(answer, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("located", [False, True])
+def test_forms_of_functions_of_vector_y(located):
+    d = example(q=3, located=located)
+    np.testing.assert_allclose(d.expectation(lambda y: y.sum(axis=1)), d.mean().sum(axis=1))
+    np.testing.assert_allclose(d.expectation(lambda y: y), d.mean())
+    assert d.expectation(lambda y: y[:, :1]).shape == (4, 1)
+    outer = d.expectation(lambda y: np.einsum("mi,mj->mij", y, y).reshape(len(y), 9)).reshape(4, 3, 3)
+    centre = d.mean()[:, :, None] * d.mean()[:, None, :]
+    np.testing.assert_allclose(outer - centre, d.cov(), atol=1e-9)
+
+
+# ---------------------------------------------------------------- intervals, scores, density
+
+
+@laws
+@given(SCALAR, st.sampled_from([0.05, 0.5, 0.9, 0.99]))
+def test_intervals_hold_their_coverage_and_the_shortest_is_shortest(d, coverage):
+    shortest, central = d.interval(coverage), d.interval(coverage, kind="central")
+    atoms, weights, slack = member_atoms(d)[:, :, 0], d.weights(), 1e-12 * magnitude(d)
+    for name, ends in (("shortest", shortest), ("central", central)):
+        inside = (atoms >= ends[:, :1]) & (atoms <= ends[:, 1:])
+        assert ((weights * inside).sum(axis=1) >= coverage - 1e-11).all(), name
+    assert (np.ptp(shortest, axis=1) <= np.ptp(central, axis=1) + slack).all()
+    tail = (1 - coverage) / 2
+    np.testing.assert_array_equal(central, d.quantile([tail, 1 - tail]))
+    for i in range(len(d)):
+        order = np.argsort(atoms[i])
+        a, cumulative = atoms[i][order], np.concatenate([[0], np.cumsum(weights[i][order])])
+        enough = cumulative[None, 1:] - cumulative[:-1, None] >= coverage - 1e-11
+        widths = np.where(enough, a[None, :] - a[:, None], inf)
+        assert np.ptp(shortest[i]) == pytest.approx(widths[np.triu_indices(len(a))].min(), abs=slack)
+
+
+@laws
+@given(ANY, st.floats(-5, 5))
+def test_crps_by_definition(d, y):
+    atoms, weights = member_atoms(d), d.weights()
+    answer = d.crps(np.full((len(d), d.support.n_components), y)).reshape(len(d), -1)
+    distance = np.einsum("nm,nmq->nq", weights, np.abs(atoms - y))
+    spread = np.einsum("ni,nj,nijq->nq", weights, weights, np.abs(atoms[:, :, None] - atoms[:, None]))
+    np.testing.assert_allclose(answer, distance - spread / 2, rtol=1e-9, atol=1e-11 * magnitude(d))
+    assert (answer >= -1e-11 * magnitude(d)).all()
+
+
+@laws
+@given(SCALAR)
+def test_density_integrates_to_one(d):
+    # m atoms: a share of 1/(m + 1) is a Cauchy law, of which a window of ±10⁶ spreads holds all but 10⁻⁶. Its
+    kernel part # has knots at atoms and bandwidths only: a grid that is dense around atoms and geometric in the tails
+    integrates both. for member in d:
+        a = np.unique(member_atoms(member))
+        tails = np.geomspace(1e-4, 1e7 * max(1, np.ptp(a)), 3000)
+        fine = (a[:, None] + np.linspace(-3, 3, 1001) * float(member._export(bandwidth_of(member)))).ravel()
+        grid = np.unique(np.concatenate([fine, a[0] - tails, a[-1] + tails, np.linspace(a[0], a[-1], 5001)]))
+        total = np.trapezoid(member.pdf(grid)[0], grid)
+        assert total == pytest.approx(1, abs=2e-2)
+
+
+def bandwidth_of(member):
+    scale = 1.0 if member.scale is None else member.scale[0, 0]
+    return distribution.weighted.bandwidth(member._weights(slice(None)), member.support.sorted_values(0))[0, 0] * scale
+
+
+@laws
+@given(ANY)
+def test_log_density_is_finite_everywhere(d):
+    t = np.array([-1e30, -1e6, -1.0, 0.0, 1.0, 1e6, 1e30])
+    pdf, log_pdf = d.pdf(t), d.log_pdf(t)
+    assert (pdf >= 0).all()
+    assert np.isfinite(log_pdf).all()
+    np.testing.assert_allclose(np.exp(log_pdf), pdf, rtol=1e-9)
+
+
+@laws
+@given(ANY, st.floats(-3, 3))
+def test_scores_ask_each_member_at_its_own_value(d, y):
+    q = d.support.n_components
+    own = np.full((len(d), q), y)
+    flat = own[:, 0] if q == 1 else own
+    np.testing.assert_allclose(d.pit(flat), d.cdf(y), atol=1e-12)
+    np.testing.assert_allclose(d.log_score(flat), -d.log_pdf(y), rtol=1e-9)
+
+
+@laws
+@given(SCALAR)
+def test_mode_is_as_dense_as_any_quantile(d):
+    mode = d.mode()
+    for i in range(len(d)):
+        peak = d[i].pdf(mode[i])[0]
+        assert (d[i].pdf(d[i].quantile([0.1, 0.25, 0.5, 0.75, 0.9])[0])[0] <= peak * (1 + 1e-6)).all()
+
+
+@laws
+@given(distributions(components=(1, 2), located=(False,)), st.floats(-5, 5), st.floats(0.1, 10))
+def test_location_and_scale_map_every_answer(d, m, s):
+    n, q = len(d), d.support.n_components
+    moved = ConditionalDistribution(
+        d.support, d.left, location=torch.full((n, q), m), scale=torch.full((n, q), s), export=to_numpy
+    )
+    m, s = float(np.float32(m)), float(np.float32(s))
+    near = {"rtol": 1e-9, "atol": 1e-9 * magnitude(d) * s}
+    np.testing.assert_allclose(moved.mean(), m + s * d.mean(), **near)
+    np.testing.assert_allclose(moved.std(), s * d.std(), rtol=1e-6, atol=1e-7 * magnitude(d) * s)
+    np.testing.assert_allclose(moved.moment(3, central=True), s**3 * d.moment(3, central=True), rtol=1e-9)
+    np.testing.assert_allclose(moved.cov(), s**2 * d.cov(), rtol=1e-9)
+    np.testing.assert_allclose(moved.quantile(LEVELS), m + s * d.quantile(LEVELS), **near)
+    np.testing.assert_allclose(moved.interval(0.8), m + s * d.interval(0.8), **near)
+    np.testing.assert_allclose(moved.mode(), m + s * d.mode(), **near)
+    t = np.array([-1.23456, 0.34567, 2.34567])
+    np.testing.assert_allclose(moved.cdf(m + s * t), d.cdf(t), atol=1e-12)
+    np.testing.assert_allclose(moved.pdf(m + s * t), d.pdf(t) / s, rtol=1e-6)
+    own = np.full((n, q), 0.5)
+    np.testing.assert_allclose(moved.crps(m + s * own), s * d.crps(own), **near)
+
+
+# ---------------------------------------------------------------- members, chunks, shapes
+
+
+def example(n=4, m=30, q=1, located=False, export=to_numpy, seed=0):
+    rng = np.random.default_rng(seed)
+    move = {"location": torch.tensor(rng.normal(size=(n, q))), "scale": torch.tensor(rng.uniform(1, 2, (n, q)))}
+    support = Support(torch.tensor(rng.normal(size=(m, q))), torch.tensor(rng.normal(size=(m, 3))))
+    left = torch.tensor(0.3 * rng.normal(size=(n, 3)))
+    return ConditionalDistribution(support, left, export=export, **(move if located else {}))
+
+
+def all_answers(d, y):
+    """Every answer, by name."""
+    return {
+        "weights": d.weights(),
+        "mean": d.mean(),
+        "var": d.var(),
+        "cov": d.cov(),
+        "moment": d.moment(3),
+        "skewness": d.skewness(),
+        "kurtosis": d.kurtosis(),
+        "cdf": d.cdf([-1.0, 0.2, 1.0]),
+        "pdf": d.pdf([-1.0, 0.2, 1.0]),
+        "quantile": d.quantile([0.1, 0.6]),
+        "shortest": d.interval(0.7),
+        "central": d.interval([0.5, 0.7], kind="central"),
+        "mode": d.mode(),
+        "prob": d.prob(lambda values: (values > 0).all(axis=1)),
+        "expectation": d.expectation(lambda values: values**2),
+        "pit": d.pit(y),
+        "crps": d.crps(y),
+        "log_score": d.log_score(y),
+    }
+
+
+@pytest.mark.parametrize("located", [False, True])
+@pytest.mark.parametrize("q", [1, 2])
+def test_a_member_answers_as_its_row_of_the_batch(q, located):
+    d, y = example(q=q, located=located), np.full((4, q), 0.3)
+    batch = all_answers(d, y)
+    for i, member in enumerate(d):
+        for name, answer in all_answers(member, y[[i]]).items():
+            np.testing.assert_allclose(answer[0], batch[name][i], rtol=1e-10, atol=1e-12, err_msg=name)
+
+
+@pytest.mark.parametrize("located", [False, True])
+@pytest.mark.parametrize("q", [1, 2])
+def test_chunks_do_not_change_answers(q, located, monkeypatch):
+    d, y = example(n=7, q=q, located=located), np.full((7, q), 0.3)
+    whole, draws = all_answers(d, y), d.sample(5, random_state=0)
+    for limit in (1, 100):  # one row at a time; a few rows with a shorter last chunk
+        monkeypatch.setattr(distribution, "CHUNK_ELEMENTS", limit)
+        for name, answer in all_answers(d, y).items():
+            np.testing.assert_allclose(answer, whole[name], rtol=1e-10, atol=1e-12, err_msg=name)
+        np.testing.assert_array_equal(d.sample(5, random_state=0), draws)
+
+
+@pytest.mark.parametrize("located", [False, True])
+def test_indexing_works_as_on_a_list(located):
+    d = example(located=located)
+    mean = d.mean()
+    assert len(d) == 4
+    assert [float(member.mean()[0]) for member in d] == pytest.approx(mean.tolist())
+    for index in (0, 3, -1, -4, np.int64(2)):
+        assert d[index].mean() == pytest.approx(mean[[index]])
+    for index in (slice(1, 3), slice(None, None, 2), slice(None, None, -1), slice(-2, None), slice(3, 0, -2)):
+        np.testing.assert_allclose(d[index].mean(), mean[index])
+    for index in ([2, 0], np.array([True, False, True, False])):
+        np.testing.assert_allclose(d[index].mean(), mean[index])
+    assert "4 members, 30 atoms, 1 component" in repr(d)
+
+
+@pytest.mark.parametrize("index", [4, -5, np.int64(9)])
+def test_an_index_out_of_range(index):
+    with pytest.raises(IndexError, match=f"index {index} is out of range for 4 members"):
+        example()[index]
+
+
+def test_an_empty_slice_gives_empty_answers():
+    d = example()[2:2]
+    assert len(d) == 0
+    assert d.mean().shape == (0,)
+    assert d.quantile([0.1, 0.9]).shape == (0, 2)
+    assert d.interval(0.9).shape == (0, 2)
+    assert example()[4:0:1].cdf(0.0).shape == (0,)
+
+
+@pytest.mark.parametrize("located", [False, True])
+@pytest.mark.parametrize(("q", "shape"), [(1, (4,)), (3, (4, 3))])
+def test_shapes(q, shape, located):
+    d = example(q=q, located=located)
+    y = np.zeros(shape)
+    for name in ("mean", "var", "std", "skewness", "kurtosis", "mode", "median"):
+        assert getattr(d, name)().shape == shape, name
+    for name in ("pit", "crps", "log_score"):
+        assert getattr(d, name)(y).shape == shape, name
+    for name in ("cdf", "sf", "pdf", "log_pdf", "quantile"):
+        method = getattr(d, name)
+        assert method(0.5).shape == shape, name
+        assert method([0.5]).shape == (*shape, 1), name
+        assert method(np.linspace(0.1, 0.9, 5)).shape == (*shape, 5), name
+    for kind in ("shortest", "central"):
+        assert d.interval(0.9, kind=kind).shape == (*shape, 2)
+        assert d.interval([0.5, 0.8, 0.9], kind=kind).shape == (*shape, 2, 3)
+        np.testing.assert_array_equal(d.interval([0.5, 0.8], kind=kind)[..., 1], d.interval(0.8, kind=kind))
+    assert d.cov().shape == (4, q, q)
+    assert d.weights().shape == (4, 30)
+    assert d.atoms.shape == ((4,) if located else ()) + (30,) + ((3,) if q == 3 else ())
+    assert d.prob(lambda values: values[:, 0] > 0).shape == (4,)
+    assert d.sample(6).shape == (4, 6, *shape[1:])
+
+
+def test_a_row_of_points_per_member():
+    d = example()
+    t = np.linspace(-1, 1, 12).reshape(4, 3)
+    for name in ("cdf", "pdf"):
+        expected = np.stack([getattr(d[i], name)(t[i])[0] for i in range(4)])
+        np.testing.assert_allclose(getattr(d, name)(t), expected)
+
+
+def test_answers_are_tensors_without_export():
+    assert isinstance(example(export=None).quantile(0.5), torch.Tensor)
+
+
+@pytest.mark.parametrize("alone", ["location", "scale"])
+def test_location_or_scale_alone(alone):
+    d, value = example(), torch.full((4, 1), 2.0)
+    moved = ConditionalDistribution(d.support, d.left, export=to_numpy, **{alone: value})
+    expected = d.mean() + 2 if alone == "location" else d.mean() * 2
+    np.testing.assert_allclose(moved.mean(), expected)
+    np.testing.assert_allclose(moved.quantile(0.5), d.quantile(0.5) + 2 if alone == "location" else 2 * d.quantile(0.5))
+
+
+def test_a_ratio_that_is_nowhere_positive_falls_back_to_the_marginal():
+    support = Support(torch.arange(4.0), torch.ones(4, 1), torch.tensor([1.0, 2.0, 3.0, 4.0]))
+    d = ConditionalDistribution(support, torch.tensor([[-5.0], [0.0]]))
+    np.testing.assert_allclose(d.weights(), [[0.1, 0.2, 0.3, 0.4]] * 2)
+
+
+# ---------------------------------------------------------------- samples
+
+
+def test_samples_have_the_frequencies_of_the_weights():
+    d = example(m=12)
+    draws, weights = d.sample(20_000, random_state=1), d.weights()
+    for i in range(len(d)):
+        counts = (draws[i][:, None] == d.atoms).sum(axis=0)
+        assert counts.sum() == 20_000
+        positive = weights[i] > 0
+        # Pearson's test; four members at level 10⁻⁴ fail together once in 2,500 seeds
+        assert stats.chisquare(counts[positive], 20_000 * weights[i][positive]).pvalue > 1e-4
+        assert counts[~positive].sum() == 0
+
+
+def test_vector_samples_are_joint():
+    d = example(q=2, m=5, located=True)
+    draws = d.sample(2000, random_state=0)
+    for i in range(len(d)):
+        assert len(np.unique(draws[i], axis=0)) <= 5  # rows are atoms, not mixed components
+        error = np.sqrt(d.var()[i] / 2000)
+        assert (np.abs(draws[i].mean(axis=0) - d.mean()[i]) < 4.5 * error).all()  # 4.5 standard errors
+
+
+def test_samples_follow_the_random_state():
+    d = example()
+    np.testing.assert_array_equal(d.sample(50, random_state=3), d.sample(50, random_state=3))
+    assert (d.sample(50, random_state=3) != d.sample(50, random_state=4)).any()
+    assert (d.sample(50) != d.sample(50)).any()
+    generator = torch.Generator().manual_seed(3)
+    np.testing.assert_array_equal(d.sample(50, random_state=generator), d.sample(50, random_state=3))
+    before = torch.random.get_rng_state()
+    d.sample(5)
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+# ---------------------------------------------------------------- exact truths
+
+
+def test_a_table_with_exact_features_gives_exact_answers():
+    # joint probabilities of X in {0, 1, 2} and Y in {-1, 0, 2, 5}
+    joint = np.array([[4, 2, 1, 1], [1, 5, 1, 3], [2, 2, 8, 2]]) / 32
+    values, p_x, p_y = np.array([-1.0, 0, 2, 5]), joint.sum(axis=1), joint.sum(axis=0)
+    root = np.sqrt(np.outer(p_x, p_y))
+    left, s, right = np.linalg.svd(joint / root - root)
+    u, v = left[:, :2] / np.sqrt(p_x)[:, None], right[:2].T / np.sqrt(p_y)[:, None]
+    d = ConditionalDistribution(
+        Support(*(torch.tensor(a) for a in (values, v, p_y))), torch.tensor(u * s[:2]), export=to_numpy
+    )
+    truth = joint / p_x[:, None]
+    np.testing.assert_allclose(d.weights(), truth, atol=1e-14)
+    np.testing.assert_allclose(d.mean(), truth @ values, atol=1e-13)
+    np.testing.assert_allclose(d.var(), truth @ values**2 - (truth @ values) ** 2, atol=1e-12)
+    np.testing.assert_allclose(d.cdf(values), np.cumsum(truth, axis=1), atol=1e-14)
+    np.testing.assert_allclose(d.prob((-1, 2)), truth[:, 1:3].sum(axis=1), atol=1e-14)
+    np.testing.assert_array_equal(d.quantile([0.5, 0.6, 0.95]), [[-1, 0, 5], [0, 0, 5], [2, 2, 5]])
+    np.testing.assert_array_equal(d.interval(0.7), [[-1, 0], [-1, 2], [0, 2]])
+
+
+def hermite(x, order):
+    """Orthonormal Hermite polynomials of degree 1, …, order."""
+    columns = [np.polynomial.hermite_e.hermeval(x, np.eye(order + 1)[k]) / factorial(k) ** 0.5 for k in
+    range(order + 1)]
+    return np.stack(columns[1:], axis=1)
+
+
+def test_gaussian_pair_by_mehlers_expansion():
+    # For correlation ρ the ratio is 1 + Σ ρᵏ h_k(x) h_k(y) (Mehler 1866): E[Y|x] = ρx and Var(Y|x) = 1 − ρ². Atoms at
+    # 20,000 random points: weights r with E r² ≤ 1/(1 − ρ²)·exp(ρ²x²…) ≤ 5 for |x| ≤ 1.2 make a standard error of
+    # √(5·Var/20000) ≈ 0.013 in the mean and √(5·2·Var²/20000) ≈ 0.015 in the variance; four of them are allowed.
+    # Degree 20 leaves out less than ρ²¹ = 2·10⁻⁵.
+    rho, x = 0.6, np.array([-1.2, -0.5, 0.0, 0.7, 1.2])
+    y = np.random.default_rng(0).normal(size=20_000)
+    left = hermite(x, 20) * rho ** np.arange(1, 21)
+    d = ConditionalDistribution(Support(torch.tensor(y), torch.tensor(hermite(y, 20))), torch.tensor(left))
+    np.testing.assert_allclose(d.mean(), rho * x, atol=0.05)
+    np.testing.assert_allclose(d.var(), 1 - rho**2, atol=0.06)
+    truth = stats.norm(rho * x[:, None], (1 - rho**2) ** 0.5).cdf(np.linspace(-3, 3, 61))
+    np.testing.assert_allclose(d.cdf(np.linspace(-3, 3, 61)), truth, atol=0.03)  # 4·√(5·¼/20000)
+
+
+# ---------------------------------------------------------------- many atoms joined
+
+
+def test_joined_atoms_keep_mean_and_move_the_cdf_by_one_bin(monkeypatch):
+    monkeypatch.setattr(distribution, "MAX_ATOMS", 300)
+    monkeypatch.setattr(distribution, "TAIL_ATOMS", 20)
+    rng = np.random.default_rng(0)
+    y, v = torch.tensor(rng.standard_cauchy(5000)), torch.tensor(rng.normal(size=(5000, 2)))
+    left = torch.zeros(1, 2, dtype=torch.float64)
+    full, few = (ConditionalDistribution(make(y, v), left) for make in (Support, Support.compressed))
+    assert len(few.support) == 300
+    assert few.mean() == pytest.approx(float(full.mean()), rel=1e-9)
+    t = torch.sort(y).values
+    assert (few.cdf(t) - full.cdf(t)).abs().max() <= 1 / 260 + 1e-9  # 260 bins between the tails
+    np.testing.assert_array_equal(few.support.values[:20, 0], t[:20])
+    np.testing.assert_array_equal(few.support.values[-20:, 0], t[-20:])
+
+
+def test_joined_atoms_drop_rows_of_weight_zero_and_join_ties():
+    y, v = torch.tensor([1.0, 2.0, 2.0, 9.0]), torch.tensor([[1.0], [2.0], [4.0], [7.0]])
+    support = Support.compressed(y, v, torch.tensor([1.0, 1.0, 3.0, 0.0]))
+    assert support.values[:, 0].tolist() == [1, 2]
+    assert support.features[:, 0].tolist() == [1, 3.5]
+    assert support.weights.tolist() == pytest.approx([0.2, 0.8])
+
+
+# ---------------------------------------------------------------- bad questions
+
+
+@pytest.mark.parametrize(
+    ("ask", "error", "message"),
+    [
+        (lambda d: d.quantile(0), ValueError, "`q` must lie strictly between 0 and 1; got 0. Write 90 % as 0.9"),
+        (lambda d: d.quantile(1.0), ValueError, "`q` must lie strictly between 0 and 1; got 1"),
+        (lambda d: d.quantile([0.5, -0.1]), ValueError, "got -0.1"),
+        (lambda d: d.interval(90), ValueError, "`coverage` must lie strictly between 0 and 1; got 90"),
+        (lambda d: d.interval(0.9, kind="centre"), ValueError, "`kind` must be one of .* Did you mean 'central'"),
+        (lambda d: d.cdf(float("nan")), ValueError, "`t` must not hold NaN"),
+        (lambda d: d.cdf("zero"), TypeError, "`t` must be numeric; got str"),
+        (lambda d: d.cdf(np.zeros((3, 2))), ValueError, r"`t` must be .* got shape \(3, 2\) for 4 members. Ask"),
+        (lambda d: d.moment(-1), ValueError, "`k` must be at least 0; got -1"),
+        (lambda d: d.moment(1.5), TypeError, "`k` must be an integer; got 1.5"),
+        (lambda d: d.sample(0), ValueError, "`size` must be at least 1; got 0"),
+        (lambda d: d.pit([1.0, 2.0]), ValueError, r"`y` must hold one value per member, shape \(4,\); got
+        \(2,\). Pass"), (lambda d: d.crps([1.0, 2.0, np.nan, 0.0]), ValueError, "`y` must not hold NaN"),
+        (lambda d: d.prob((1, 0)), ValueError, "`low` must be below `high`.* Swap"),
+        (lambda d: d.prob(Box([0, 0], [1, 1])), ValueError, "`B` must have 1 coordinates, as the data; got 2"),
+        (lambda d: d.prob(0.5), TypeError, "`B` must be a .* got float"),
+        (lambda d: d.prob(lambda y: y[:, 0]), ValueError, "`B` must return one boolean per row"),
+        (lambda d: d.expectation(lambda y: y * np.nan), ValueError, "`f` must not return NaN on the atoms of Y. Restr"),
+        (lambda d: d.expectation(lambda y: 1.0), ValueError, r"`f` must map an array of shape .* it returned
+        shape \(\)"), (lambda d: d.expectation(lambda y: y.mean(axis=0)), ValueError, r"it returned shape \(1,\). Vectorise it"),
+        (lambda d: d.expectation(lambda y: y[:3]), ValueError, "Vectorise it over rows"),
+    ],
+)
+@pytest.mark.parametrize("located", [False, True])
+def test_bad_questions_are_named(ask, error, message, located):
+    with pytest.raises(error, match=message):
+        ask(example(located=located))

@@ -1,0 +1,186 @@
+"""Arrays and data frames in; labels out."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from sklearn.base import BaseEstimator
+
+from ncprob import frames
+
+
+class Estimator(BaseEstimator):
+    pass
+
+
+def checked(X, y, **options):
+    return frames.check_inputs(Estimator(), X, y, **{"reset": True, "tabular": True, **options})
+
+
+X = np.arange(6.0).reshape(3, 2)
+Y = np.array([1.0, 2.0, 3.0])
+
+
+@pytest.mark.parametrize(
+    "table",
+    [X, X.tolist(), X.astype(np.float32), X.astype(int), pd.DataFrame(X), pl.DataFrame(X), np.asfortranarray(X)],
+    ids=["array", "list", "float32", "int", "pandas", "polars", "fortran"],
+)
+@pytest.mark.parametrize(
+    "target", [Y, Y.tolist(), Y.astype(int), pd.Series(Y), pl.Series(Y)], ids=["array", "list", "int",
+    "pandas", "polars"]
+)
+def test_inputs_become_float64_arrays(table, target):
+    x, y = checked(table, target)
+    np.testing.assert_array_equal(x, X)
+    np.testing.assert_array_equal(y, Y)
+    assert x.dtype == y.dtype == np.float64
+
+
+def test_booleans_are_numbers():
+    x, _ = checked(pd.DataFrame({"a": [True, False, True], "b": [1, 2, 3]}), Y)
+    np.testing.assert_array_equal(x[:, 0], [1, 0, 1])
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
+def test_vector_targets(frame):
+    _, y = checked(X, frame({"a": Y, "b": -Y}))
+    np.testing.assert_array_equal(y, np.stack([Y, -Y], axis=1))
+    assert checked(X, Y[:, None])[1].shape == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("target", "names"),
+    [
+        (Y, [0]),
+        (Y.tolist(), [0]),
+        (Y[:, None], [0]),
+        (np.zeros((3, 2)), [0, 1]),
+        (pd.Series(Y), [0]),
+        (pd.Series(Y, name="price"), ["price"]),
+        (pl.Series("price", Y), ["price"]),
+        (pd.DataFrame({"a": Y, "b": Y}), ["a", "b"]),
+        (pl.DataFrame({"a": Y, "b": Y}), ["a", "b"]),
+    ],
+)
+def test_names_of_targets(target, names):
+    assert frames.target_names(target) == names
+
+
+def test_labels_of_pandas_keep_index_and_level_types():
+    table = pd.DataFrame(X, index=["p", "q", "r"])
+    answer = frames.label(np.arange(12.0).reshape(3, 2, 2), table, [["a", "b"], [0.05, 0.95]])
+    assert answer.columns.tolist() == [("a", 0.05), ("a", 0.95), ("b", 0.05), ("b", 0.95)]
+    assert answer.index.tolist() == ["p", "q", "r"]
+    assert answer.loc["q", ("b", 0.05)] == 6
+
+
+def test_labels_of_polars_are_joined():
+    answer = frames.label(np.arange(6.0).reshape(3, 2), pl.DataFrame(X), [["a"], [0.05, 0.95]])
+    assert isinstance(answer, pl.DataFrame)
+    assert answer.columns == ["a_0.05", "a_0.95"]
+    assert answer["a_0.95"].to_list() == [1, 3, 5]
+
+
+def test_arrays_stay_arrays():
+    answer = np.zeros((3, 2))
+    assert frames.label(answer, X, [["a"], [0.05, 0.95]]) is answer
+    assert not frames.is_frame(X)
+    assert frames.is_frame(pd.DataFrame(X))
+    assert frames.is_frame(pl.DataFrame(X))
+
+
+def bad(value, where=(1, 0)):
+    table = X.copy()
+    table[where] = value
+    return table
+
+
+@pytest.mark.parametrize(
+    ("table", "target", "error", "message"),
+    [
+        (bad(np.nan), Y, ValueError, r"`X` must not contain NaN or infinity; .* 1 places, first at index \[1,
+        0\]. Drop"), (bad(np.inf), Y, ValueError, "`X` must not contain NaN or infinity"),
+        (bad(-np.inf), Y, ValueError, "`X` must not contain NaN or infinity"),
+        (X, [1, np.nan, np.nan], ValueError, r"`y` must not contain NaN .* 2 places, first at index \[1\]. Drop
+        or imp"), (X, [1, 2, np.inf], ValueError, "`y` must not contain NaN or infinity"),
+        (X, None, ValueError, "`y` must be given"),
+        (X, Y[:2], ValueError, r"`X` and `y` must have as many rows; .*\[3, 2\]. Pair them row by row"),
+        (X, ["a", "b", "c"], TypeError, r"`y` must be numeric; got <U1 values such as \['a'\]. For classes use NCPCl"),
+        (X, np.zeros((3, 2, 2)), ValueError, r"`y` must have shape \(n,\) or \(n, q\); got \(3, 2, 2\). Reshape"),
+        (X, np.zeros((3, 0)), ValueError, "`y` must have shape"),
+        (X, 1j * Y, ValueError, "`y` must be real"),
+        (X[:1], Y[:1], ValueError, "`X` must hold at least 2 rows; got n_samples = 1 .* Pass more data"),
+        (X[:0], Y[:0], ValueError, "0 sample"),
+        (X[:, 0], Y, ValueError, "Expected 2D array, got 1D array"),
+        (X[:, :0], Y, ValueError, "0 feature"),
+        (pd.DataFrame({"a": Y, "town": ["x", "y", "z"]}), Y, TypeError, r"numeric columns; got .*\['town'\]. Encode"),
+        (pl.DataFrame({"town": ["x", "y", "z"]}), Y, TypeError, r"`X` must have numeric columns; .* \['town'\].
+        Encode"), ([["a", "b"]] * 3, Y, (TypeError, ValueError), "could not convert string|numeric"),
+    ],
+)
+def test_bad_data_is_rejected(table, target, error, message):
+    with pytest.raises(error, match=message):
+        checked(table, target)
+
+
+def test_other_columns_than_at_fit():
+    estimator = Estimator()
+    frames.check_inputs(estimator, pd.DataFrame(X, columns=["a", "b"]), Y, reset=True, tabular=True)
+    with pytest.raises(ValueError, match="X has 1 features, but Estimator is expecting 2 features"):
+        frames.check_inputs(estimator, X[:, :1], None, reset=False, tabular=True)
+    with pytest.raises(ValueError, match="feature names"):
+        frames.check_inputs(estimator, pd.DataFrame(X, columns=["b", "a"]), None, reset=False, tabular=True)
+
+
+def test_images_are_allowed_for_custom_encoders():
+    x, _ = checked(np.zeros((3, 1, 4, 4)), Y, tabular=False)
+    assert x.shape == (3, 1, 4, 4)
+    with pytest.raises(ValueError, match="dim 4"):
+        checked(np.zeros((3, 1, 4, 4)), Y)
+
+
+def test_good_weights():
+    np.testing.assert_array_equal(frames.check_weights([0, 1, 2], 3), [0.0, 1.0, 2.0])
+
+
+@pytest.mark.parametrize(
+    ("weights", "error", "message"),
+    [
+        ([1, 2], ValueError, r"`sample_weight` must have shape \(3,\), one weight per row; .*\(2,\)"),
+        ([[1], [2], [3]], ValueError, "`sample_weight` must have shape"),
+        ([1, -1, 1], ValueError, "`sample_weight` must not be negative and not all zero. Drop"),
+        ([0, 0, 0], ValueError, "not all zero"),
+        ([1, np.nan, 1], ValueError, "`sample_weight` must not contain NaN"),
+        (["a", "b", "c"], (TypeError, ValueError), "`sample_weight` must be numeric"),
+    ],
+)
+def test_bad_weights(weights, error, message):
+    with pytest.raises(error, match=message):
+        frames.check_weights(weights, 3)
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "message"),
+    [
+        (X, TypeError, r"`validation_data` must be a pair \(X, y\); got ndarray. Pass both"),
+        ((X,), TypeError, "`validation_data` must be a pair"),
+        ((X, np.zeros((3, 2))), ValueError, r"`validation_data` must have targets like `y`, .* got \(3, 2\)"),
+        ((X, Y), ValueError, "`validation_data` must hold at least 4 rows; got 3. Pass more, or none"),
+        ((X, Y[:2]), ValueError, "must have as many rows"),
+        ((bad(np.nan), Y), ValueError, "must not contain NaN"),
+    ],
+)
+def test_bad_validation_data(data, error, message):
+    estimator = Estimator()
+    frames.check_inputs(estimator, X, Y, reset=True, tabular=True)
+    with pytest.raises(error, match=message):
+        frames.check_validation_data(estimator, data, (3,), tabular=True)
+
+
+def test_masks():
+    np.testing.assert_array_equal(frames.check_mask([True, False, True], 3), [True, False, True])
+    for wrong in ([1, 0, 1], [True, False], "all"):
+        with pytest.raises(ValueError, match="`A` must be a Box, a callable or a boolean mask over the 3
+        training rows"):
+            frames.check_mask(wrong, 3)

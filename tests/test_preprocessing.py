@@ -1,0 +1,136 @@
+"""Scaling is equivariant and robust; normal scores are monotone, whatever the tails."""
+
+import pytest
+import torch
+from helpers import generator, normal
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ncprob.preprocessing import MAX_KNOTS, SMOOTH_CLIP, InputScaler, NormalScores, robust_center_and_scale
+
+columns = st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=40)
+
+
+def column(values):
+    return torch.tensor(values, dtype=torch.float64)[:, None]
+
+
+def cauchy(n, seed=0):
+    return torch.tan(torch.pi * (torch.rand(n, 1, generator=generator(seed), dtype=torch.float64) - 0.5))
+
+
+@pytest.mark.parametrize("factor", [1e-12, 1e-3, 1.0, 1e12])
+@pytest.mark.parametrize("shift", [0.0, -3.0, 1e3])
+def test_center_and_scale_follow_shift_and_scale(factor, shift):
+    x = normal(501, 2, seed=0)
+    center, scale = robust_center_and_scale(x)
+    moved_center, moved_scale = robust_center_and_scale(factor * (x + shift))
+    torch.testing.assert_close(moved_center, factor * (center + shift), atol=0, rtol=1e-9)
+    torch.testing.assert_close(moved_scale, factor * scale, atol=0, rtol=1e-9)
+
+
+@pytest.mark.parametrize(("factor", "shift", "atol"), [(1e12, 0.0, 1e-6), (1e-12, 0.0, 1e-6), (1.0, 1e12, 1e-2)])
+@pytest.mark.parametrize("kind", [InputScaler, NormalScores])
+def test_scaled_values_do_not_see_shift_and_scale(kind, factor, shift, atol):
+    """A shift of 10¹² leaves four digits of float64; values that become ties move by half a rank, ½/301."""
+    x = normal(301, 2, seed=1)
+    moved = factor * x + shift
+    torch.testing.assert_close(kind.fit(moved)(moved), kind.fit(x)(x), atol=atol, rtol=0)
+
+
+def test_scale_of_a_normal_sample_is_its_standard_deviation():
+    """The IQR/1.349 of n normal values has standard error 1.17/√n: 0.012 for n = 10,000. Four of them; median
+    1.25/√n."""
+    center, scale = robust_center_and_scale(3 * normal(10_000, 1, seed=2) + 7)
+    assert scale.item() == pytest.approx(3, abs=3 * 0.05)
+    assert center.item() == pytest.approx(7, abs=3 * 0.05)
+
+
+@pytest.mark.parametrize("outlier", [1e6, 1e15, 1e300])
+def test_outliers_do_not_set_the_scale(outlier):
+    """A tenth of the rows replaced by one value moves the quartiles to 28 and 83 %: the scale grows by 15 %."""
+    x = normal(1001, 1, seed=3)
+    clean_center, clean_scale = robust_center_and_scale(x)
+    x[:100] = outlier
+    center, scale = robust_center_and_scale(x)
+    assert scale / clean_scale < 1.4
+    assert (center - clean_center).abs() < 0.3
+    assert InputScaler.fit(x)(x)[100:].std() > 0.5  # ordinary rows keep their spread
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([5.0] * 9, 1.0),  # constant: nothing to scale
+        ([0.0] * 9 + [10.0], 3.0),  # no interquartile range: the standard deviation
+        ([1e200] * 9 + [-1e200], 6e199),  # the same without overflow
+        ([0.3] * 3 + [0.1 + 0.2] * 6 + [10.3], 3.0),  # quartiles one ulp apart: rounding is no spread
+    ],
+)
+def test_degenerate_columns_have_a_positive_finite_scale(values, expected):
+    _, scale = robust_center_and_scale(column(values))
+    assert scale.item() == pytest.approx(expected)
+
+
+@settings(max_examples=60, deadline=None)
+@given(columns, columns)
+def test_scaled_inputs_are_bounded_and_monotone(values, queries):
+    scaled = InputScaler.fit(column(values))(column(sorted(queries)))
+    assert (scaled.abs() <= SMOOTH_CLIP + 1e-5).all()
+    assert (scaled.diff(dim=0) >= -1e-6).all()
+
+
+def test_clip_is_nearly_linear_for_ordinary_values():
+    scaler = InputScaler(torch.zeros(1, dtype=torch.float64), torch.ones(1, dtype=torch.float64))
+    z = torch.linspace(-0.5, 0.5, 11, dtype=torch.float64)[:, None]
+    torch.testing.assert_close(scaler(z).double(), z, atol=0.01, rtol=0)
+    extreme = scaler(column([-1e300, -1e9, 1e9, 1e300])).ravel()
+    torch.testing.assert_close(extreme, torch.tensor([-3.0, -3.0, 3.0, 3.0]))
+
+
+@settings(max_examples=60, deadline=None)
+@given(columns, columns)
+def test_normal_scores_are_monotone_and_finite(values, queries):
+    scores = NormalScores.fit(column(values))(column(sorted(values + queries)))
+    assert torch.isfinite(scores).all()
+    assert (scores.diff(dim=0) >= 0).all()
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(0, 5), min_size=2, max_size=60))
+def test_ties_share_the_middle_of_their_ranks(values):
+    y = column([float(value) for value in values])
+    scores = NormalScores.fit(y)(y).ravel()
+    for value in set(values):
+        tied = y.ravel() == value
+        below = (y < value).sum()
+        level = (below + tied.sum() / 2) / len(y)
+        expected = torch.special.ndtri(level.double())
+        torch.testing.assert_close(scores[tied].double(), expected.expand(int(tied.sum())), atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("n", [10, MAX_KNOTS, 5000])
+@pytest.mark.parametrize("map_", [lambda t: t, torch.exp, lambda t: t**3, lambda t: torch.sign(t) * t.abs() ** 21])
+def test_scores_of_a_sample_are_normal_whatever_its_law(n, map_):
+    """Scores depend on ranks alone at the knots; between them they err by at most one step, and half a cell at
+    the ends."""
+    y = map_(normal(n, 1, seed=4))
+    scores = NormalScores.fit(y)(y).ravel().double().sort().values
+    levels = torch.special.ndtr(scores)
+    ideal = (torch.arange(n, dtype=torch.float64) + 0.5) / n
+    torch.testing.assert_close(levels, ideal, atol=1e-6 if n <= MAX_KNOTS else 2 / MAX_KNOTS, rtol=0)
+
+
+def test_heavy_tails_stay_within_the_reach_of_a_normal_sample():
+    y = cauchy(20_000) ** 3
+    assert y.abs().max() > 1e9
+    scores = NormalScores.fit(y)(torch.cat([y, column([-1e308, 1e308])]))
+    assert scores.abs().max() < 4
+    assert scores[:-2].std().item() == pytest.approx(1, abs=0.01)
+
+
+def test_columns_are_scaled_on_their_own():
+    y = normal(50, 3, seed=5) * torch.tensor([1.0, 1e6, 1e-6])
+    scores = NormalScores.fit(y)(y)
+    for k in range(3):
+        torch.testing.assert_close(scores[:, k : k + 1], NormalScores.fit(y[:, k : k + 1])(y[:, k : k + 1]))
