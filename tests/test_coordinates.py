@@ -14,15 +14,6 @@ from ncprob.training import Runtime, Schedule
 CPU = torch.device("cpu")
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Networks this small run fastest on one thread."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def new_model(n_components=1, width=16, seed=0):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

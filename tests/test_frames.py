@@ -27,8 +27,9 @@ Y = np.array([1.0, 2.0, 3.0])
     ids=["array", "list", "float32", "int", "pandas", "polars", "fortran"],
 )
 @pytest.mark.parametrize(
-    "target", [Y, Y.tolist(), Y.astype(int), pd.Series(Y), pl.Series(Y)], ids=["array", "list", "int",
-    "pandas", "polars"]
+    "target",
+    [Y, Y.tolist(), Y.astype(int), pd.Series(Y), pl.Series(Y)],
+    ids=["array", "list", "int", "pandas", "polars"],
 )
 def test_inputs_become_float64_arrays(table, target):
     x, y = checked(table, target)
@@ -99,11 +100,11 @@ def bad(value, where=(1, 0)):
 @pytest.mark.parametrize(
     ("table", "target", "error", "message"),
     [
-        (bad(np.nan), Y, ValueError, r"`X` must not contain NaN or infinity; .* 1 places, first at index \[1,
-        0\]. Drop"), (bad(np.inf), Y, ValueError, "`X` must not contain NaN or infinity"),
+        (bad(np.nan), Y, ValueError, r"`X` must not contain NaN or infinity; .* 1 places, first at index \[1, 0\]"),
+        (bad(np.inf), Y, ValueError, "`X` must not contain NaN or infinity"),
         (bad(-np.inf), Y, ValueError, "`X` must not contain NaN or infinity"),
-        (X, [1, np.nan, np.nan], ValueError, r"`y` must not contain NaN .* 2 places, first at index \[1\]. Drop
-        or imp"), (X, [1, 2, np.inf], ValueError, "`y` must not contain NaN or infinity"),
+        (X, [1, np.nan, np.nan], ValueError, r"`y` must not contain NaN .* 2 places, first at index \[1\]"),
+        (X, [1, 2, np.inf], ValueError, "`y` must not contain NaN or infinity"),
         (X, None, ValueError, "`y` must be given"),
         (X, Y[:2], ValueError, r"`X` and `y` must have as many rows; .*\[3, 2\]. Pair them row by row"),
         (X, ["a", "b", "c"], TypeError, r"`y` must be numeric; got <U1 values such as \['a'\]. For classes use NCPCl"),
@@ -115,8 +116,8 @@ def bad(value, where=(1, 0)):
         (X[:, 0], Y, ValueError, "Expected 2D array, got 1D array"),
         (X[:, :0], Y, ValueError, "0 feature"),
         (pd.DataFrame({"a": Y, "town": ["x", "y", "z"]}), Y, TypeError, r"numeric columns; got .*\['town'\]. Encode"),
-        (pl.DataFrame({"town": ["x", "y", "z"]}), Y, TypeError, r"`X` must have numeric columns; .* \['town'\].
-        Encode"), ([["a", "b"]] * 3, Y, (TypeError, ValueError), "could not convert string|numeric"),
+        (pl.DataFrame({"town": ["x", "y", "z"]}), Y, TypeError, r"`X` must have numeric columns; .* \['town'\]"),
+        ([["a", "b"]] * 3, Y, ValueError, "`X` must be numeric: could not convert string to float: 'a'. Encode text"),
     ],
 )
 def test_bad_data_is_rejected(table, target, error, message):
@@ -152,7 +153,7 @@ def test_good_weights():
         ([1, -1, 1], ValueError, "`sample_weight` must not be negative and not all zero. Drop"),
         ([0, 0, 0], ValueError, "not all zero"),
         ([1, np.nan, 1], ValueError, "`sample_weight` must not contain NaN"),
-        (["a", "b", "c"], (TypeError, ValueError), "`sample_weight` must be numeric"),
+        (["a", "b", "c"], TypeError, "`sample_weight` must be numeric: .* Pass one number per row"),
     ],
 )
 def test_bad_weights(weights, error, message):
@@ -181,6 +182,5 @@ def test_bad_validation_data(data, error, message):
 def test_masks():
     np.testing.assert_array_equal(frames.check_mask([True, False, True], 3), [True, False, True])
     for wrong in ([1, 0, 1], [True, False], "all"):
-        with pytest.raises(ValueError, match="`A` must be a Box, a callable or a boolean mask over the 3
-        training rows"):
+        with pytest.raises(ValueError, match="`A` must be a Box, a callable or a boolean mask over the 3"):
             frames.check_mask(wrong, 3)

@@ -80,10 +80,11 @@ def test_scaled_inputs_are_bounded_and_monotone(values, queries):
     assert (scaled.diff(dim=0) >= -1e-6).all()
 
 
-def test_clip_is_nearly_linear_for_ordinary_values():
-    scaler = InputScaler(torch.zeros(1, dtype=torch.float64), torch.ones(1, dtype=torch.float64))
+@pytest.mark.parametrize("scale", [1.0, 1e-200])
+def test_clip_is_linear_for_ordinary_values_and_bounded_for_extreme_ones(scale):
+    scaler = InputScaler(torch.zeros(1, dtype=torch.float64), torch.full((1,), scale, dtype=torch.float64))
     z = torch.linspace(-0.5, 0.5, 11, dtype=torch.float64)[:, None]
-    torch.testing.assert_close(scaler(z).double(), z, atol=0.01, rtol=0)
+    torch.testing.assert_close(scaler(scale * z).double(), z, atol=0.01, rtol=0)
     extreme = scaler(column([-1e300, -1e9, 1e9, 1e300])).ravel()
     torch.testing.assert_close(extreme, torch.tensor([-3.0, -3.0, 3.0, 3.0]))
 

@@ -20,15 +20,6 @@ from ncprob.training import History, Runtime, Schedule, minimize, resolve_device
 QUICK = {"max_steps": 40, "batch_size": 16, "validate_every": 10, "device": "cpu", "progress": False}
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Networks this small run fastest, and repeat bit by bit, on one thread."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 class Faulty(nn.Module):
     """An encoder that fails, or gives NaN, the n-th time it is trained."""
 
@@ -390,6 +381,30 @@ def test_an_interrupted_run_goes_on_bit_by_bit(at, error, tmp_path):
     assert same_history(history, expected_history)
     assert calls == 40 - (at - 1) // 10 * 10  # only the steps after the last checkpoint are repeated
     assert [path.name for path in tmp_path.iterdir()] == ["operator.safetensors"]
+
+
+def test_the_best_weights_of_before_the_interruption_still_count(tmp_path):
+    x, y = gaussian_pairs(200)
+
+    def go(directory, at=None):
+        """Held-out pairs of the opposite law: learning only makes the score worse."""
+        operator = faulty_operator(at, RuntimeError("power cut"))
+        history = train(
+            operator,
+            (x, y),
+            validation_pairs=(x, -y),
+            checkpoint_dir=directory,
+            **QUICK | {"early_stopping": False, "learning_rate": 1e-2},
+        )
+        return weights_of(operator), history
+
+    expected, expected_history = go(None)
+    assert expected_history.best_step == 10
+    with pytest.raises(RuntimeError, match="power cut"):
+        go(tmp_path, at=35)
+    weights, history = go(tmp_path)
+    assert torch.equal(weights, expected)
+    assert same_history(history, expected_history)
 
 
 def test_a_run_that_recovered_goes_on_bit_by_bit(tmp_path):

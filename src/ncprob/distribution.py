@@ -21,9 +21,10 @@ from torch import Tensor
 
 from ncprob import weighted
 from ncprob._validation import as_float_tensor, check_choice, check_integer, check_probabilities
-from ncprob.sets import Box, membership
+from ncprob.sets import Box, as_box, membership
 
-CHUNK_ELEMENTS = 2**22  # 32 MiB of float64: large enough for full speed, small enough to stay in memory
+# 8 MiB of float64: larger temporaries are handed back to the system each time, and page faults then cost more than arithmetic
+CHUNK_ELEMENTS = 2**20
 
 MAX_ATOMS = 4096  # resolution 1/4096 of the marginal mass, far below the sampling error of as many rows
 TAIL_ATOMS = 128
@@ -80,7 +81,9 @@ class Support:
         total = mass.new_zeros(n_groups).index_add_(0, group, mass)
         share = mass / total[group].clamp(min=torch.finfo(torch.float64).tiny)
         # Groups of weight zero carry no mass; any finite value and feature will do for them.
-        joined = flat.new_zeros(n_groups).index_add_(0, group, flat * share)
+        # Means are taken from the lowest value of a group, so that equal values stay what they are to the last bit.
+        lowest = flat.new_full((n_groups,), torch.inf).scatter_reduce_(0, group, flat, "amin")
+        joined = lowest.index_add(0, group, (flat - lowest[group]) * share)
         mean = features.new_zeros(n_groups, features.shape[1], dtype=torch.float64)
         mean.index_add_(0, group, features.double() * share[:, None])
         kept = total > 0
@@ -152,9 +155,9 @@ class ConditionalDistribution:
 
     def __getitem__(self, rows: Any) -> ConditionalDistribution:
         if isinstance(rows, numbers.Integral):
-            if not -len(self) <= rows < len(self):
-                raise IndexError(f"index {rows} is out of range for {len(self)} members")
             rows = [int(rows)]
+            if not -len(self) <= rows[0] < len(self):
+                raise IndexError(f"index {rows[0]} is out of range for {len(self)} members")
         elif isinstance(rows, slice) and (rows.step or 1) < 0:
             rows = torch.tensor(range(len(self))[rows], dtype=torch.long)
         index = rows if isinstance(rows, slice) else torch.as_tensor(rows)
@@ -214,11 +217,13 @@ class ConditionalDistribution:
     def _weights(self, rows: slice) -> Tensor:
         """p_ij for the members in `rows`, float64, in the order of the support."""
         ratio = torch.addmm(self.left.new_ones(()), self.left[rows], self.support.features.mT)
-        weights = ratio.clamp_(min=0).double() * self.support.weights
+        weights = ratio.clamp_(min=0).double().mul_(self.support.weights)
         total = weights.sum(dim=1, keepdim=True)
-        # A member whose ratio is nowhere positive knows nothing: it falls back to the marginal.
-        weights = torch.where(total > 0, weights, self.support.weights)
-        return weights / weights.sum(dim=1, keepdim=True)
+        if not bool((total > 0).all()):
+            # A member whose ratio is nowhere positive knows nothing: it falls back to the marginal.
+            weights = torch.where(total > 0, weights, self.support.weights)
+            total = weights.sum(dim=1, keepdim=True)
+        return weights.div_(total)
 
     def _in_chunks(self, compute: Callable[[Tensor, slice], Tensor], width: int = 1) -> Tensor:
         """Concatenate compute(weights of some rows, rows); `width` counts arrays of their size that it makes."""
@@ -478,6 +483,10 @@ class ConditionalDistribution:
 
     def probability(self, region: Any) -> Tensor:
         """`prob` as a tensor, whatever `export` is."""
+        if self._scalar and not callable(region):
+            low, high = as_box(region, self.support.n_components, "B").bounds()
+            ends = torch.stack([low, high], dim=1)[None].to(self.left.device)  # (1, 1, 2)
+            return self._cdf(ends)[:, 0].diff(dim=-1)[:, 0].clamp(0, 1)
         return self._expectation(lambda points: self._indicator(region, points)).clamp(0, 1)[:, 0]
 
     def _indicator(self, region: Any, points: Tensor) -> Tensor:

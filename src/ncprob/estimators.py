@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -251,6 +251,10 @@ class NCPRegressor(RegressorMixin, BaseEstimator):
     def _recipe(self) -> Recipe:
         """All settings, checked before any work is done."""
         rank = None if self.rank == "auto" else check_integer(self.rank, "rank", minimum=1)
+        if isinstance(self.hidden_sizes, str) or not isinstance(self.hidden_sizes, Iterable):
+            raise TypeError(
+                f"`hidden_sizes` must be a sequence of integers; got {self.hidden_sizes!r}. Pass for example (64, 64)."
+            )
         hidden = tuple(check_integer(size, "hidden_sizes", minimum=1) for size in self.hidden_sizes)
         check_choice(self.coordinates, "coordinates", COORDINATES)
         check_choice(self.loss, "loss", tuple(LOSSES))

@@ -37,6 +37,10 @@ def check_inputs(
         )
     except TypeError as error:
         raise TypeError(f"`X` must be a numeric table of shape (n, p): {error}") from error
+    except ValueError as error:
+        if "could not convert" not in str(error):
+            raise
+        raise ValueError(f"`X` must be numeric: {error}. Encode text first, for example with OneHotEncoder.") from error
     _check_finite(x, "X")
     if not reset:
         return x, None
@@ -96,7 +100,10 @@ def _check_finite(array: NDArray[Any], name: str) -> None:
 
 def check_weights(sample_weight: ArrayLike, n_rows: int) -> NDArray[np.float64]:
     """Weights of the rows: finite, not negative, not all zero."""
-    weights = np.asarray(sample_weight, dtype=np.float64)
+    try:
+        weights = np.asarray(sample_weight, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"`sample_weight` must be numeric: {error}. Pass one number per row.") from error
     if weights.shape != (n_rows,):
         raise ValueError(
             f"`sample_weight` must have shape ({n_rows},), one weight per row; sample_weight.shape == {weights.shape}."

@@ -64,8 +64,8 @@ class InputScaler:
 
     def __call__(self, x: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows columns"]:
         """Scaled inputs, float32."""
-        z = (x.double() - self.center) / self.scale
-        return (z / torch.hypot(torch.ones_like(z), z / SMOOTH_CLIP)).float()  # hypot: no overflow at huge z
+        z = ((x.double() - self.center) / self.scale).clamp(-1e100, 1e100)  # squares stay finite
+        return (z * torch.rsqrt(1 + (z / SMOOTH_CLIP).square())).float()
 
 
 @dataclass(frozen=True)
@@ -110,3 +110,21 @@ class NormalScores:
         gap = knots[right] - knots[left]
         fraction = torch.where(gap > 0, (values - knots[left]) / torch.where(gap > 0, gap, 1.0), 0.0)
         return torch.where(upto > below, middle, (left + fraction).clamp(0, last))
+
+
+@dataclass(frozen=True)
+class OneHot:
+    """Class numbers as indicator columns, the natural inputs of features on a finite set."""
+
+    n_classes: int
+
+    def __call__(self, y: Float[Tensor, "rows 1"]) -> Float[Tensor, "rows classes"]:
+        """Indicators, float32.
+
+        Examples
+        --------
+        >>> OneHot(3)(torch.tensor([[0.0], [2.0]]))
+        tensor([[1., 0., 0.],
+                [0., 0., 1.]])
+        """
+        return torch.nn.functional.one_hot(y[:, 0].long(), self.n_classes).float()

@@ -18,7 +18,7 @@ from ncprob.encoders import MLP
 from ncprob.model import FittedModel, right_features
 from ncprob.operator import SpectralOperator
 from ncprob.pairs import TensorPairs, select
-from ncprob.preprocessing import NormalScores, robust_center_and_scale
+from ncprob.preprocessing import NormalScores, OneHot, robust_center_and_scale
 from ncprob.training import History, Runtime, Schedule, train_operator
 from ncprob.truncation import choose_truncation
 
@@ -26,6 +26,9 @@ MINIMUM_ROWS = 16  # below, no network is trained: the marginal law is the answe
 AUTO_WIDTH = 64
 AUTO_GATE, AUTO_GATE_INPUTS = 0.03, 4
 DEFAULT_RIDGE = 1e-3  # without held-out rows to choose it on
+DISCRETE_LEVELS = 64  # targets with at most so many distinct values keep them: raw coordinates
+
+YInputs = NormalScores | OneHot
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,7 @@ class Recipe:
     schedule: Schedule
     device: torch.device
     seed: int
+    n_classes: int | None = None
     x_encoder: nn.Module | None = None
     y_encoder: nn.Module | None = None
     checkpoint_dir: Path | None = None
@@ -79,7 +83,7 @@ class Candidate:
     model: FittedModel
     history: History
     base: Tensor
-    scores: NormalScores
+    y_inputs: YInputs
     ridges: list[float]
     held_out_loss: float
 
@@ -89,13 +93,20 @@ def fit_model(training: Sample, held_out: Sample | None, recipe: Recipe, *, join
 
     With `join` the held-out rows, once they have chosen, also serve as atoms and in the statistics of whitening.
     """
-    names = ["raw", "residual"] if recipe.coordinates == "auto" else [recipe.coordinates]
+    names = [recipe.coordinates]
+    if recipe.coordinates == "auto":
+        names = ["raw"] if _is_discrete(training.y) else ["raw", "residual"]
     candidates = [_fit_candidate(name, training, held_out, recipe) for name in names]
     if len(candidates) == 1 or held_out is None:
         best = candidates[0]
     else:
         best = min(candidates, key=lambda candidate: held_out_crps(candidate.model, held_out))
     return _complete(best, training, held_out, recipe) if join and held_out is not None else best
+
+
+def _is_discrete(y: Tensor) -> bool:
+    """Whether any component takes few distinct values; residual coordinates would blur its steps."""
+    return any(len(column.unique()) <= min(DISCRETE_LEVELS, len(y) // 4) for column in y.mT)
 
 
 def held_out_crps(model: FittedModel, sample: Sample) -> float:
@@ -114,16 +125,16 @@ def _fit_candidate(name: str, training: Sample, held_out: Sample | None, recipe:
     location_scale = _fit_location_scale(training, recipe) if name == "residual" else None
     base = _base(location_scale, training, seen=True)
     held_base = None if held_out is None else _base(location_scale, held_out, seen=False)
-    scores = NormalScores.fit(base)
+    y_inputs = NormalScores.fit(base) if recipe.n_classes is None else OneHot(recipe.n_classes)
     width = recipe.rank or min(AUTO_WIDTH, max(4, len(training) // 8))
     operators, ridges, ranks, losses = [], [], [], []
     history = History()
-    pairs = TensorPairs(training.x, scores(base), training.weights)
+    pairs = TensorPairs(training.x, y_inputs(base), training.weights)
     held_pairs = (
-        None if held_out is None or held_base is None else TensorPairs(held_out.x, scores(held_base), held_out.weights)
+        None if held_out is None or held_base is None else TensorPairs(held_out.x, y_inputs(held_base), held_out.weights)
     )
     for member in range(recipe.ensemble_size):
-        operator = _new_operator(training, width, recipe, seed=recipe.seed + member)
+        operator = _new_operator(pairs, width, recipe, seed=recipe.seed + member)
         part = train_operator(
             operator,
             pairs,
@@ -140,9 +151,9 @@ def _fit_candidate(name: str, training: Sample, held_out: Sample | None, recipe:
         ridges.append(ridge)
         ranks.append(rank)
         losses.append(loss)
-    features = right_features(operators, ranks, scores(base), len(base))
+    features = right_features(operators, ranks, y_inputs(base), len(base))
     model = FittedModel(operators, ranks, Support.compressed(base, features, training.weights), location_scale)
-    return Candidate(model, history, base, scores, ridges, sum(losses) / len(losses))
+    return Candidate(model, history, base, y_inputs, ridges, sum(losses) / len(losses))
 
 
 def _postprocess(
@@ -169,7 +180,7 @@ def _complete(candidate: Candidate, training: Sample, held_out: Sample, recipe: 
     weights = None
     if training.weights is not None and held_out.weights is not None:
         weights = torch.cat([training.weights, held_out.weights])
-    inputs = candidate.scores(base)
+    inputs = candidate.y_inputs(base)
     pairs = TensorPairs(x, inputs, weights)
     for operator, ridge in zip(model.operators, candidate.ridges, strict=True):
         if recipe.postprocessing == "whitening":
@@ -213,13 +224,14 @@ def _fit_location_scale(training: Sample, recipe: Recipe) -> LocationScale:
     return model
 
 
-def _new_operator(training: Sample, width: int, recipe: Recipe, seed: int) -> SpectralOperator:
-    gate = recipe.gate_strength(training.x) > 0
+def _new_operator(pairs: TensorPairs, width: int, recipe: Recipe, seed: int) -> SpectralOperator:
+    hidden, gate = recipe.hidden_sizes, recipe.gate_strength(pairs.x) > 0
     with seeded(seed):
-        x_encoder = copy.deepcopy(recipe.x_encoder) or MLP(
-            training.x.shape[1], recipe.hidden_sizes, width, input_gate=gate
-        )
-        y_encoder = copy.deepcopy(recipe.y_encoder) or MLP(training.y.shape[1], recipe.hidden_sizes, width)
+        x_encoder, y_encoder = copy.deepcopy(recipe.x_encoder), copy.deepcopy(recipe.y_encoder)
+        if x_encoder is None:
+            x_encoder = MLP(pairs.x.shape[1], hidden, width, input_gate=gate)
+        if y_encoder is None:
+            y_encoder = MLP(pairs.y.shape[1], hidden, width)
         return SpectralOperator(x_encoder, y_encoder, width).to(recipe.device)
 
 

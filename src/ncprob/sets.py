@@ -30,7 +30,7 @@ class Box:
     high: Any
 
     def __post_init__(self) -> None:
-        low, high = self._bounds()
+        low, high = self.bounds()
         if low.ndim != 1 or low.shape != high.shape:
             raise ValueError(
                 "`low` and `high` must be numbers or lists of one length; "
@@ -41,19 +41,37 @@ class Box:
                 f"`low` must be below `high` in every coordinate; got {self.low} and {self.high}. Swap them."
             )
 
-    def _bounds(self) -> tuple[Tensor, Tensor]:
+    def bounds(self) -> tuple[Tensor, Tensor]:
+        """Lower and upper corner."""
         low, high = as_float_tensor(self.low, "low"), as_float_tensor(self.high, "high")
         return torch.atleast_1d(low), torch.atleast_1d(high)
 
     @property
     def dimension(self) -> int:
         """Number of coordinates."""
-        return len(self._bounds()[0])
+        return len(self.bounds()[0])
 
     def contains(self, points: Tensor) -> Tensor:
         """Mask over the rows of `points`, shape (m, dimension)."""
-        low, high = (bound.to(points.device) for bound in self._bounds())
+        low, high = (bound.to(points.device) for bound in self.bounds())
         return ((points > low) & (points <= high)).all(dim=-1)
+
+
+def as_box(region: Any, dimension: int, name: str) -> Box:
+    """A `(low, high]` tuple or a `Box` as a box of the wanted dimension."""
+    if isinstance(region, tuple) and len(region) == 2:
+        region = Box(*region)
+    if not isinstance(region, Box):
+        raise TypeError(
+            f"`{name}` must be a (low, high) tuple, a Box or a callable giving a boolean mask; "
+            f"got {type(region).__name__}."
+        )
+    if region.dimension != dimension:
+        raise ValueError(
+            f"`{name}` must have {dimension} coordinates, as the data; got {region.dimension}. "
+            "Give one bound per coordinate."
+        )
+    return region
 
 
 def membership(region: Any, points: Tensor, name: str, convert: Callable[[Tensor], Any]) -> Tensor:
@@ -62,20 +80,8 @@ def membership(region: Any, points: Tensor, name: str, convert: Callable[[Tensor
     `convert` turns the points into what a user's callable takes (an array or a tensor).
     """
     m, q = len(points), points[0].numel()
-    if isinstance(region, tuple) and len(region) == 2 and not callable(region):
-        region = Box(*region)
-    if isinstance(region, Box):
-        if region.dimension != q:
-            raise ValueError(
-                f"`{name}` must have {q} coordinates, as the data; got {region.dimension}. "
-                "Give one bound per coordinate."
-            )
-        return region.contains(points)
     if not callable(region):
-        raise TypeError(
-            f"`{name}` must be a (low, high) tuple, a Box or a callable giving a boolean mask; "
-            f"got {type(region).__name__}."
-        )
+        return as_box(region, q, name).contains(points)
     mask = torch.as_tensor(region(convert(points)))
     if mask.shape == (m, 1):
         mask = mask[:, 0]

@@ -118,9 +118,7 @@ def resolve_device(device: str | torch.device) -> torch.device:
     >>> resolve_device("cpu")
     device(type='cpu')
     """
-    if isinstance(device, torch.device):
-        return device
-    if device == "auto":
+    if isinstance(device, str) and device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         resolved = torch.device(device)
