@@ -35,7 +35,9 @@ def fitted(coordinates: str, n_train: int, rank: int, seed: int) -> NCPRegressor
     return NCPRegressor(rank=rank, coordinates=coordinates, max_steps=40, random_state=seed, progress=False).fit(X, y)
 
 
-def questions(model: NCPRegressor, n_test: int, rng: np.random.Generator) -> list[tuple[str, int, Callable[[], object]]]:
+def questions(
+    model: NCPRegressor, n_test: int, rng: np.random.Generator
+) -> list[tuple[str, int, Callable[[], object]]]:
     X = rng.normal(size=(n_test, 5))
     some = X[: n_test // 10]
     low, high = np.full(5, -np.inf), np.full(5, np.inf)

@@ -14,7 +14,8 @@ class Estimator(BaseEstimator):
 
 
 def checked(X, y, **options):
-    return frames.check_inputs(Estimator(), X, y, **{"reset": True, "tabular": True, **options})
+    x = frames.check_features(Estimator(), X, **{"reset": True, "tabular": True, **options})
+    return x, frames.check_target(y, len(x))
 
 
 X = np.arange(6.0).reshape(3, 2)
@@ -127,11 +128,11 @@ def test_bad_data_is_rejected(table, target, error, message):
 
 def test_other_columns_than_at_fit():
     estimator = Estimator()
-    frames.check_inputs(estimator, pd.DataFrame(X, columns=["a", "b"]), Y, reset=True, tabular=True)
+    frames.check_features(estimator, pd.DataFrame(X, columns=["a", "b"]), reset=True, tabular=True)
     with pytest.raises(ValueError, match="X has 1 features, but Estimator is expecting 2 features"):
-        frames.check_inputs(estimator, X[:, :1], None, reset=False, tabular=True)
+        frames.check_features(estimator, X[:, :1], reset=False, tabular=True)
     with pytest.raises(ValueError, match="feature names"):
-        frames.check_inputs(estimator, pd.DataFrame(X, columns=["b", "a"]), None, reset=False, tabular=True)
+        frames.check_features(estimator, pd.DataFrame(X, columns=["b", "a"]), reset=False, tabular=True)
 
 
 def test_images_are_allowed_for_custom_encoders():
@@ -174,7 +175,7 @@ def test_bad_weights(weights, error, message):
 )
 def test_bad_validation_data(data, error, message):
     estimator = Estimator()
-    frames.check_inputs(estimator, X, Y, reset=True, tabular=True)
+    frames.check_features(estimator, X, reset=True, tabular=True)
     with pytest.raises(error, match=message):
         frames.check_validation_data(estimator, data, (3,), tabular=True)
 

@@ -2,9 +2,17 @@
 
 from ncprob._version import __version__
 from ncprob.distribution import ConditionalDistribution
-from ncprob.estimators import NCPRegressor
+from ncprob.estimators import NCPClassifier, NCPRegressor
 from ncprob.operator import SpectralOperator
 from ncprob.sets import Box
 from ncprob.training import train
 
-__all__ = ["Box", "ConditionalDistribution", "NCPRegressor", "SpectralOperator", "__version__", "train"]
+__all__ = [
+    "Box",
+    "ConditionalDistribution",
+    "NCPClassifier",
+    "NCPRegressor",
+    "SpectralOperator",
+    "__version__",
+    "train",
+]

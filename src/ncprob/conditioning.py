@@ -64,7 +64,8 @@ def _averaged(laws: ConditionalDistribution, omega: Tensor) -> Support:
     """Average weights on the shared atoms.
 
     The ratio 1 + ⟨left, right⟩ averages over all rows at once, being linear in left; what cutting it off at
-    zero adds is averaged over representatives (a control variate). With few rows this is exactly the average of their laws.
+    zero adds is averaged over representatives (a control variate). With few rows this is exactly the average
+    of their laws.
     """
     support, left = laws.support, laws.left
     chosen, share = _representatives(left[:, 0], omega)

@@ -23,7 +23,7 @@ from ncprob import weighted
 from ncprob._validation import as_float_tensor, check_choice, check_integer, check_probabilities
 from ncprob.sets import Box, as_box, membership
 
-# 8 MiB of float64: larger temporaries are handed back to the system each time, and page faults then cost more than arithmetic
+# 8 MiB of float64. Larger temporaries go back to the system each time, and page faults cost more than arithmetic.
 CHUNK_ELEMENTS = 2**20
 
 MAX_ATOMS = 4096  # resolution 1/4096 of the marginal mass, far below the sampling error of as many rows

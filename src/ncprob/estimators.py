@@ -1,42 +1,22 @@
-"""scikit-learn estimators: the only border between arrays or data frames and torch."""
+"""scikit-learn estimators: the border between arrays or data frames and torch."""
 
 from __future__ import annotations
 
-import os
-import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
-from torch import Tensor, nn
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils.multiclass import check_classification_targets
 
 from ncprob import frames
-from ncprob._validation import check_choice, check_integer, check_number, check_probabilities
-from ncprob.conditioning import TrainingRows
-from ncprob.distribution import ConditionalDistribution
-from ncprob.losses import LOSSES
-from ncprob.operator import POSTPROCESSINGS
-from ncprob.preprocessing import InputScaler
-from ncprob.recipe import MINIMUM_ROWS, Recipe, Sample, fit_model, marginal_model
-from ncprob.sets import Box, membership
-from ncprob.training import History, Schedule, resolve_device
-
-COORDINATES = ("raw", "residual", "auto")
+from ncprob._validation import check_probabilities
+from ncprob.base import NCPEstimator
 
 
-def to_numpy(tensor: Tensor) -> NDArray[np.float64]:
-    """An array on the CPU."""
-    return tensor.detach().cpu().numpy()
-
-
-class NCPRegressor(RegressorMixin, BaseEstimator):
+class NCPRegressor(RegressorMixin, NCPEstimator):
     """Learn the conditional distribution of y given X once, then ask it anything.
 
     Neural Conditional Probability (Kostic et al. 2024) learns the leading singular functions of the conditional
@@ -110,53 +90,6 @@ class NCPRegressor(RegressorMixin, BaseEstimator):
     True
     """
 
-    def __init__(
-        self,
-        *,
-        rank: int | str = "auto",
-        hidden_sizes: Sequence[int] = (64, 64),
-        coordinates: str = "auto",
-        loss: str = "covariance",
-        gamma: float = 1e-3,
-        postprocessing: str = "whitening",
-        ensemble_size: int = 1,
-        batch_size: int = 1024,
-        max_steps: int = 2000,
-        learning_rate: float = 3e-3,
-        weight_decay: float = 1e-2,
-        input_gate: float | str = "auto",
-        validation_fraction: float = 0.1,
-        early_stopping: bool = True,
-        x_encoder: nn.Module | None = None,
-        y_encoder: nn.Module | None = None,
-        device: str | torch.device = "auto",
-        random_state: int | np.random.RandomState | None = None,
-        checkpoint_dir: str | os.PathLike[str] | None = None,
-        progress: bool | Literal["auto"] = "auto",
-    ) -> None:
-        self.rank = rank
-        self.hidden_sizes = hidden_sizes
-        self.coordinates = coordinates
-        self.loss = loss
-        self.gamma = gamma
-        self.postprocessing = postprocessing
-        self.ensemble_size = ensemble_size
-        self.batch_size = batch_size
-        self.max_steps = max_steps
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.input_gate = input_gate
-        self.validation_fraction = validation_fraction
-        self.early_stopping = early_stopping
-        self.x_encoder = x_encoder
-        self.y_encoder = y_encoder
-        self.device = device
-        self.random_state = random_state
-        self.checkpoint_dir = checkpoint_dir
-        self.progress = progress
-
-    # ---------------------------------------------------------------- fitting
-
     def fit(
         self,
         X: Any,
@@ -178,129 +111,16 @@ class NCPRegressor(RegressorMixin, BaseEstimator):
             Rows to hold out instead of a random `validation_fraction`.
         """
         recipe = self._recipe()
-        x, target = frames.check_inputs(self, X, y, reset=True, tabular=self.x_encoder is None)
+        x = frames.check_features(self, X, reset=True, tabular=self.x_encoder is None)
+        target = frames.check_target(y, len(x))
         weights = None if sample_weight is None else frames.check_weights(sample_weight, len(x))
         held = None
         if validation_data is not None:
             held = frames.check_validation_data(self, validation_data, target.shape, self.x_encoder is None)
         self.target_names_ = frames.target_names(y)
         self._vector_target = target.ndim == 2
-        self._device = recipe.device
-        self._scaler = InputScaler.fit(torch.as_tensor(x)) if self.x_encoder is None else None
-        sample = self._sample(x, target, weights)
-        self._fit(sample, None if held is None else self._sample(*held, None), recipe)
-        self._training_x = x
-        self._training = TrainingRows(
-            self._model.distribution(sample.x, len(sample)),
-            sample.y.new_ones(len(sample)) if sample.weights is None else sample.weights,
-        )
+        self._learn(x, target, weights, held, recipe)
         return self
-
-    def _sample(self, x: NDArray[Any], y: NDArray[Any], weights: NDArray[Any] | None) -> Sample:
-        target = torch.as_tensor(y, dtype=torch.float64).reshape(len(y), -1).to(self._device)
-        rows = None if weights is None else torch.as_tensor(weights, dtype=torch.float64).to(self._device)
-        return Sample(self._encode(x), target, rows)
-
-    def _encode(self, x: NDArray[Any]) -> Tensor:
-        raw = torch.as_tensor(x)
-        return (raw.float() if self._scaler is None else self._scaler(raw)).to(self._device)
-
-    def _fit(self, sample: Sample, held_out: Sample | None, recipe: Recipe) -> None:
-        n = len(sample)
-        self.history_, self.n_steps_ = History(), 0
-        self._held_out_loss = float("nan")
-        if bool((sample.y == sample.y[0]).all()):
-            warnings.warn(
-                "`y` is constant: the distribution is a point mass at its value, whatever X is.", stacklevel=3
-            )
-            self._model = marginal_model(sample.y[:1], None)
-        elif n < MINIMUM_ROWS:
-            warnings.warn(
-                f"`X` has only {n} rows: at least {MINIMUM_ROWS} are needed to learn how y depends on X. "
-                "The answers are those of the marginal distribution.",
-                stacklevel=3,
-            )
-            self._model = marginal_model(sample.y, sample.weights)
-        else:
-            training, held, join = self._split(sample, held_out, recipe.seed)
-            if held is None and recipe.coordinates == "auto":
-                raise ValueError(
-                    "`coordinates` 'auto' is chosen on held-out rows, but `validation_fraction` is 0. "
-                    "Choose 'raw' or 'residual', or hold rows out."
-                )
-            fitted = fit_model(training, held, recipe, join=join)
-            self._model, self.history_ = fitted.model, fitted.history
-            self.n_steps_, self._held_out_loss = fitted.history.n_steps, fitted.held_out_loss
-        self.coordinates_ = self._model.coordinates
-        ranks = self._model.ranks
-        self.rank_ = ranks[0] if ranks else 0
-        values = [op.singular_values[: self.rank_] for op in self._model.operators[:1]]
-        self.singular_values_ = to_numpy(values[0].double()) if values else np.zeros(0)
-
-    def _split(self, sample: Sample, held_out: Sample | None, seed: int) -> tuple[Sample, Sample | None, bool]:
-        """Shuffled training rows, held-out rows, and whether these come from the same table."""
-        order = torch.randperm(len(sample), generator=torch.Generator().manual_seed(seed)).to(self._device)
-        if held_out is not None:
-            return _rows(sample, order), held_out, False
-        n_held = round(self.validation_fraction * len(sample))
-        if n_held == 0:
-            return _rows(sample, order), None, False
-        n_held = min(max(n_held, 4), len(sample) // 2)
-        return _rows(sample, order[n_held:]), _rows(sample, order[:n_held]), True
-
-    def _recipe(self) -> Recipe:
-        """All settings, checked before any work is done."""
-        rank = None if self.rank == "auto" else check_integer(self.rank, "rank", minimum=1)
-        if isinstance(self.hidden_sizes, str) or not isinstance(self.hidden_sizes, Iterable):
-            raise TypeError(
-                f"`hidden_sizes` must be a sequence of integers; got {self.hidden_sizes!r}. Pass for example (64, 64)."
-            )
-        hidden = tuple(check_integer(size, "hidden_sizes", minimum=1) for size in self.hidden_sizes)
-        check_choice(self.coordinates, "coordinates", COORDINATES)
-        check_choice(self.loss, "loss", tuple(LOSSES))
-        check_choice(self.postprocessing, "postprocessing", POSTPROCESSINGS)
-        check_number(self.validation_fraction, "validation_fraction", minimum=0, maximum=0.9)
-        if self.loss == "cross_fitted" and self.postprocessing != "whitening":
-            raise ValueError(
-                "`loss` 'cross_fitted' does not train singular values, so `postprocessing` must be 'whitening'; "
-                f"got {self.postprocessing!r}. Use whitening or another loss."
-            )
-        if rank is None and (self.x_encoder is not None or self.y_encoder is not None):
-            raise ValueError(
-                "`rank` must be the number of outputs of your encoders; got 'auto'. Pass it as an integer."
-            )
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        return Recipe(
-            rank=rank,
-            hidden_sizes=hidden,
-            coordinates=self.coordinates,
-            loss=self.loss,
-            gamma=check_number(self.gamma, "gamma", minimum=0),
-            postprocessing=self.postprocessing,
-            ensemble_size=check_integer(self.ensemble_size, "ensemble_size", minimum=1),
-            input_gate=None if self.input_gate == "auto" else check_number(self.input_gate, "input_gate", minimum=0),
-            schedule=Schedule(
-                max_steps=self.max_steps,
-                learning_rate=self.learning_rate,
-                weight_decay=self.weight_decay,
-                batch_size=self.batch_size,
-                early_stopping=self.early_stopping,
-            ),
-            device=resolve_device(self.device),
-            seed=seed,
-            x_encoder=self.x_encoder,
-            y_encoder=self.y_encoder,
-            checkpoint_dir=None if self.checkpoint_dir is None else Path(self.checkpoint_dir),
-            progress=self.progress,
-        )
-
-    # ---------------------------------------------------------------- answers
-
-    def predict_distribution(self, X: Any) -> ConditionalDistribution:
-        """The law of y given each row of X."""
-        check_is_fitted(self)
-        x, _ = frames.check_inputs(self, X, None, reset=False, tabular=self.x_encoder is None)
-        return self._model.distribution(self._encode(x), len(x), export=to_numpy)
 
     def predict(self, X: Any) -> NDArray[np.float64]:
         """Conditional mean E[y | X], shape (n,) or (n, q)."""
@@ -339,59 +159,9 @@ class NCPRegressor(RegressorMixin, BaseEstimator):
         """E[f(y) | X] for a vectorised `f`: (m, q) → (m,) or (m, k)."""
         return self.predict_distribution(X).expectation(f)
 
-    def given(self, A: Any) -> ConditionalDistribution:
-        """The law of y given X ∈ A, as a distribution with one member.
-
-        It is the average of the laws at the training rows inside A (Kostic et al. 2024, eq. 12).
-
-        Parameters
-        ----------
-        A : Box, callable or boolean array
-            A `Box` in the space of X, a callable on the training X array giving a boolean mask, or such a mask itself.
-
-        Examples
-        --------
-        >>> rng = np.random.default_rng(0)
-        >>> X = rng.uniform(-1, 1, (400, 1))
-        >>> model = NCPRegressor(max_steps=100, coordinates="raw", random_state=0).fit(X, 2 * X[:, 0])
-        >>> bool(model.given(Box(0.0, 1.0)).mean()[0] > 0.5)
-        True
-        """
-        check_is_fitted(self)
-        return self._training.given(self._rows_in(A).to(self._device), to_numpy)
-
-    def _rows_in(self, A: Any) -> Tensor:
-        """Mask of the training rows inside A, which must not be empty."""
-        x = self._training_x
-        if isinstance(A, Box) or callable(A):
-            points = torch.as_tensor(x if callable(A) else x.reshape(len(x), -1))
-            mask = membership(A, points, "A", to_numpy)
-        else:
-            mask = torch.as_tensor(frames.check_mask(A, len(x)))
-        if not bool((self._training.weights.cpu()[mask] > 0).any()):
-            raise ValueError("`A` must contain at least one training row; it contains none. Choose a larger set.")
-        return mask
-
-    def given_target(self, B: Any) -> ConditionalDistribution:
-        """The law of X given y ∈ B, as a distribution with one member over the training X; no retraining.
-
-        By Bayes' rule each training row weighs P(y ∈ B | x_i): the adjoint of the conditional expectation operator.
-
-        Parameters
-        ----------
-        B : (low, high] tuple, Box or callable
-            A set of y values, as in `ConditionalDistribution.prob`.
-        """
-        check_is_fitted(self)
-        points = torch.as_tensor(self._training_x).reshape(len(self._training_x), -1).to(self._device)
-        return self._training.reverse(points, B, to_numpy)
-
     def _shaped(self, answer: NDArray[np.float64], extra: int = 0) -> NDArray[np.float64]:
         """Give answers for a one-column table y their component axis back."""
         return answer[:, None] if self._vector_target and answer.ndim == 1 + extra else answer
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_model")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -400,6 +170,77 @@ class NCPRegressor(RegressorMixin, BaseEstimator):
         return tags
 
 
-def _rows(sample: Sample, index: Tensor) -> Sample:
-    weights = None if sample.weights is None else sample.weights[index]
-    return replace(sample, x=sample.x[index], y=sample.y[index], weights=weights)
+class NCPClassifier(ClassifierMixin, NCPEstimator):
+    """Class probabilities by the same operator: P(Y = c | x) ∝ P(Y = c) max(0, 1 + Σ_i s_i u_i(x) v_i(c)).
+
+    Parameters are those of `NCPRegressor`; classes have no residuals, so `coordinates` must be "auto" or "raw".
+    Distributions (`predict_distribution`, `given`) are over class numbers 0, …, n_classes − 1, the positions
+    in `classes_`.
+
+    Attributes
+    ----------
+    classes_ : ndarray
+        The classes, sorted.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(400, 2))
+    >>> y = np.where(X[:, 0] > 0, "right", "left")
+    >>> model = NCPClassifier(max_steps=100, random_state=0).fit(X, y)
+    >>> model.predict([[2.0, 0.0], [-2.0, 0.0]])
+    array(['right', 'left'], dtype='<U5')
+    >>> model.predict_proba([[2.0, 0.0]]).sum().round(6)
+    np.float64(1.0)
+    """
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: ArrayLike | None = None,
+        validation_data: tuple[Any, Any] | None = None,
+    ) -> NCPClassifier:
+        """Learn the class probabilities given X; `y` holds labels of any kind, one per row."""
+        recipe = self._recipe()
+        if recipe.coordinates == "residual":
+            raise ValueError("`coordinates` must be 'auto' or 'raw' for classes; got 'residual'. Use NCPRegressor.")
+        tabular = self.x_encoder is None
+        x = frames.check_features(self, X, reset=True, tabular=tabular)
+        labels = frames.check_labels(y, len(x))
+        check_classification_targets(labels)
+        self.classes_, numbers = np.unique(labels, return_inverse=True)
+        weights = None if sample_weight is None else frames.check_weights(sample_weight, len(x))
+        held = None
+        if validation_data is not None:
+            held_x, held_labels = frames.check_pair(validation_data)
+            held_x = frames.check_features(self, held_x, reset=False, tabular=tabular)
+            held = held_x, self._numbers(frames.check_labels(held_labels, len(held_x)))
+        one_hot = replace(recipe, n_classes=len(self.classes_), coordinates="raw")
+        self._learn(x, numbers.astype(np.float64), weights, held, one_hot)
+        return self
+
+    def _numbers(self, labels: NDArray[Any]) -> NDArray[np.float64]:
+        """Positions of labels in `classes_`."""
+        unknown = np.setdiff1d(labels, self.classes_)
+        if len(unknown):
+            raise ValueError(
+                f"`validation_data` must hold classes seen in `y`; got {unknown.tolist()} besides. Drop them."
+            )
+        return np.searchsorted(self.classes_, labels).astype(np.float64)
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Class probabilities, shape (n, n_classes); rows add to one."""
+        law = self.predict_distribution(X)
+        answer = np.zeros((len(law), len(self.classes_)))
+        answer[:, law.atoms.astype(int)] = law.weights()
+        return answer
+
+    def predict_log_proba(self, X: Any) -> NDArray[np.float64]:
+        """Logarithm of `predict_proba`; −inf for a class of probability zero."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.predict_proba(X))
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most probable class of every row."""
+        return self.classes_[self.predict_proba(X).argmax(axis=1)]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from typing import Any
 
 import narwhals.stable.v1 as nw
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import validate_data
 
 
@@ -17,12 +19,10 @@ def is_frame(data: Any) -> bool:
     return isinstance(nw.from_native(data, eager_only=True, strict=False), nw.DataFrame)
 
 
-def check_inputs(
-    estimator: BaseEstimator, X: Any, y: Any, *, reset: bool, tabular: bool
-) -> tuple[NDArray[np.float64], Any]:
-    """X as a finite float64 array (2-D when `tabular`) and, if given, y as (n,) or (n, q).
+def check_features(estimator: BaseEstimator, X: Any, *, reset: bool, tabular: bool) -> NDArray[np.float64]:
+    """X as a finite float64 array, 2-D when `tabular`.
 
-    With `reset` the number and names of features are learned, else they are checked.
+    With `reset` (while fitting) the number and names of features are learned, else they are checked.
     """
     _reject_text(X)
     try:
@@ -42,12 +42,9 @@ def check_inputs(
             raise
         raise ValueError(f"`X` must be numeric: {error}. Encode text first, for example with OneHotEncoder.") from error
     _check_finite(x, "X")
-    if not reset:
-        return x, None
-    target = check_target(y, len(x))
-    if len(x) < 2:
+    if reset and len(x) < 2:
         raise ValueError("`X` must hold at least 2 rows; got n_samples = 1 (one sample). Pass more data.")
-    return x, target
+    return x
 
 
 def _reject_text(X: Any) -> None:
@@ -64,10 +61,7 @@ def _reject_text(X: Any) -> None:
 
 def check_target(y: Any, n_rows: int) -> NDArray[np.float64]:
     """y as finite float64 of shape (n,) or (n, q)."""
-    if y is None:
-        raise ValueError("`y` must be given: it requires y to be passed, but the target y is None.")
-    native = nw.from_native(y, eager_only=True, allow_series=True, strict=False)
-    array = np.asarray(native.to_numpy() if isinstance(native, nw.DataFrame | nw.Series) else y)
+    array = _as_array(y)
     if np.iscomplexobj(array):
         raise ValueError("`y` must be real. Complex data not supported.")
     try:
@@ -79,13 +73,44 @@ def check_target(y: Any, n_rows: int) -> NDArray[np.float64]:
         ) from error
     if array.ndim not in (1, 2) or array.shape[-1] == 0:
         raise ValueError(f"`y` must have shape (n,) or (n, q); got {array.shape}. Reshape it.")
+    _check_length(array, n_rows)
+    _check_finite(array, "y")
+    return array
+
+
+def check_labels(y: Any, n_rows: int) -> NDArray[Any]:
+    """Class labels of shape (n,), without missing ones."""
+    array = _as_array(y)
+    if array.ndim == 2 and array.shape[1] == 1:
+        warnings.warn(
+            "`y` is a column-vector y was passed when a 1d array was expected; it is flattened.",
+            DataConversionWarning,
+            stacklevel=3,
+        )
+        array = array[:, 0]
+    if array.ndim != 1:
+        raise ValueError(f"`y` must hold one label per row, shape (n,); got {array.shape}. Fit one model per column.")
+    _check_length(array, n_rows)
+    if array.dtype.kind == "f":
+        _check_finite(array, "y")
+    elif array.dtype == object and any(label is None or label != label for label in array):
+        raise ValueError("`y` must not contain missing labels (None or NaN). Drop these rows.")
+    return array
+
+
+def _as_array(y: Any) -> NDArray[Any]:
+    if y is None:
+        raise ValueError("`y` must be given: it requires y to be passed, but the target y is None.")
+    native = nw.from_native(y, eager_only=True, allow_series=True, strict=False)
+    return np.asarray(native.to_numpy() if isinstance(native, nw.DataFrame | nw.Series) else y)
+
+
+def _check_length(array: NDArray[Any], n_rows: int) -> None:
     if len(array) != n_rows:
         raise ValueError(
             f"`X` and `y` must have as many rows; found input variables with inconsistent numbers of samples: "
             f"[{n_rows}, {len(array)}]. Pair them row by row."
         )
-    _check_finite(array, "y")
-    return array
 
 
 def _check_finite(array: NDArray[Any], name: str) -> None:
@@ -125,16 +150,22 @@ def check_mask(mask: Any, n_rows: int) -> NDArray[np.bool_]:
     return array
 
 
-def check_validation_data(
-    estimator: BaseEstimator, validation_data: Any, target_shape: tuple[int, ...], tabular: bool
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Held-out (X, y) with the columns of the training data."""
+def check_pair(validation_data: Any) -> tuple[Any, Any]:
+    """`validation_data` as X and y."""
     if not isinstance(validation_data, tuple | list) or len(validation_data) != 2:
         raise TypeError(
             f"`validation_data` must be a pair (X, y); got {type(validation_data).__name__}. Pass both held-out parts."
         )
-    x, _ = check_inputs(estimator, validation_data[0], None, reset=False, tabular=tabular)
-    y = check_target(validation_data[1], len(x))
+    return validation_data[0], validation_data[1]
+
+
+def check_validation_data(
+    estimator: BaseEstimator, validation_data: Any, target_shape: tuple[int, ...], tabular: bool
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Held-out (X, y) with the columns of the training data."""
+    held_x, held_y = check_pair(validation_data)
+    x = check_features(estimator, held_x, reset=False, tabular=tabular)
+    y = check_target(held_y, len(x))
     if y.shape[1:] != target_shape[1:]:
         raise ValueError(
             f"`validation_data` must have targets like `y`, shape {('n', *target_shape[1:])}; got {y.shape}."

@@ -131,7 +131,9 @@ def _fit_candidate(name: str, training: Sample, held_out: Sample | None, recipe:
     history = History()
     pairs = TensorPairs(training.x, y_inputs(base), training.weights)
     held_pairs = (
-        None if held_out is None or held_base is None else TensorPairs(held_out.x, y_inputs(held_base), held_out.weights)
+        None
+        if held_out is None or held_base is None
+        else TensorPairs(held_out.x, y_inputs(held_base), held_out.weights)
     )
     for member in range(recipe.ensemble_size):
         operator = _new_operator(pairs, width, recipe, seed=recipe.seed + member)
