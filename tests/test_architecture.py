@@ -31,10 +31,16 @@ LAYER_OF = {name: number for number, names in enumerate(LAYERS) for name in name
 NO_TORCH = {"datasets", "metrics", "guarantees", "_laws", "frames", "cli", "plotting", "demo"}
 
 
+def source_of(module: str) -> str:
+    """Text of a module, or of all files of a package, which counts as one module."""
+    single = SOURCE / f"{module}.py"
+    return single.read_text() if single.exists() else "\n".join(p.read_text() for p in (SOURCE / module).glob("*.py"))
+
+
 def imports_of(module: str) -> set[str]:
     """Modules of the package and top-level packages that a module imports, at any depth of nesting."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse((SOURCE / f"{module}.py").read_text())):
+    for node in ast.walk(ast.parse(source_of(module))):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module == "ncprob":
@@ -44,7 +50,9 @@ def imports_of(module: str) -> set[str]:
     return found
 
 
-MODULES = sorted(path.stem for path in SOURCE.glob("*.py"))
+MODULES = sorted(
+    [path.stem for path in SOURCE.glob("*.py")] + [path.parent.name for path in SOURCE.glob("*/__init__.py")]
+)
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -72,7 +80,5 @@ def test_init_only_re_exports():
 
 
 def test_singular_values_are_defined_once():
-    definitions = [
-        module for module in MODULES if "torch.exp(-" in (SOURCE / f"{module}.py").read_text().replace(" ", "")
-    ]
+    definitions = [module for module in MODULES if "torch.exp(-" in source_of(module).replace(" ", "")]
     assert definitions == ["operator"]

@@ -21,6 +21,7 @@ from ncprob import frames
 from ncprob._validation import check_choice, check_integer, check_number
 from ncprob.conditioning import TrainingRows
 from ncprob.distribution import ConditionalDistribution
+from ncprob.guarantees import GuaranteeReport, report, target_moments
 from ncprob.losses import LOSSES
 from ncprob.operator import POSTPROCESSINGS
 from ncprob.preprocessing import InputScaler
@@ -99,7 +100,7 @@ class NCPEstimator(BaseEstimator):
         self._scaler = InputScaler.fit(torch.as_tensor(x)) if self.x_encoder is None else None
         sample = self._sample(x, target, weights)
         self._fit(sample, None if held is None else self._sample(*held, None), recipe)
-        self._training_x = x
+        self._training_x, self._training_y = x, sample.y
         self._training = TrainingRows(
             self._model.distribution(sample.x, len(sample)),
             sample.y.new_ones(len(sample)) if sample.weights is None else sample.weights,
@@ -117,7 +118,7 @@ class NCPEstimator(BaseEstimator):
     def _fit(self, sample: Sample, held_out: Sample | None, recipe: Recipe) -> None:
         n = len(sample)
         self.history_, self.n_steps_ = History(), 0
-        self._held_out_loss = float("nan")
+        self._held_out_loss, self._held_out, self._terms = float("nan"), [], None
         if bool((sample.y == sample.y[0]).all()):
             warnings.warn(
                 "`y` is constant: the distribution is a point mass at its value, whatever X is.", stacklevel=3
@@ -140,6 +141,7 @@ class NCPEstimator(BaseEstimator):
             fitted = fit_model(training, held, recipe, join=join)
             self._model, self.history_ = fitted.model, fitted.history
             self.n_steps_, self._held_out_loss = fitted.history.n_steps, fitted.held_out_loss
+            self._held_out, self._terms = fitted.held_out, fitted.terms
         self.coordinates_ = self._model.coordinates
         ranks = self._model.ranks
         self.rank_ = ranks[0] if ranks else 0
@@ -258,6 +260,34 @@ class NCPEstimator(BaseEstimator):
         check_is_fitted(self)
         points = torch.as_tensor(self._training_x).reshape(len(self._training_x), -1).to(self._device)
         return self._training.reverse(points, B, to_numpy)
+
+    def guarantees(self, delta: float = 0.05, A: Any = None, B: Any = None, constant: float = 1.0) -> GuaranteeReport:
+        """The paper's bounds on the error of P(y ∈ B | X ∈ A), evaluated for this model; see `ncprob.guarantees`.
+
+        Parameters
+        ----------
+        delta : float
+            The bounds hold with probability 1 − delta.
+        A : Box, callable or boolean array, optional
+            A set of X as in `given`; by default a set of probability ½.
+        B : (low, high] tuple, Box or callable, optional
+            A set of y as in `ConditionalDistribution.prob`; by default a set of probability ½.
+        constant : float
+            The absolute constant C of the paper, which it leaves open.
+        """
+        check_is_fitted(self)
+        if self._terms is None:
+            raise ValueError(
+                "`guarantees` needs held-out rows and an operator of positive rank; this model has none. "
+                "Fit with `validation_fraction` > 0 on at least 16 rows of a y that depends on X."
+            )
+        weights = self._training.weights / self._training.weights.sum()
+        prob_A = 0.5 if A is None else float(weights[self._rows_in(A).to(self._device)].sum())
+        prob_B = 0.5 if B is None else float(weights[membership(B, self._training_y, "B", to_numpy)].sum())
+        raw = self.coordinates_ == "raw"
+        notes = () if raw else ("the operator is that of residuals; B and levels refer to sets of (y − m(X))/s(X).",)
+        moments = target_moments(to_numpy(self._training_y)) if raw else None
+        return report(self._terms, prob_A, prob_B, delta, constant=constant, target=moments, notes=notes)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_model")

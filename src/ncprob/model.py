@@ -51,7 +51,7 @@ class FittedModel:
                 dim=1,
             )
 
-        return _by_rows(members, x, n_rows)
+        return by_rows(members, x, n_rows)
 
     def distribution(
         self, x: Any, n_rows: int, export: Callable[[Tensor], Any] | None = None
@@ -59,7 +59,7 @@ class FittedModel:
         """Laws of Y given the rows of x."""
         location = scale = None
         if self.location_scale is not None:
-            both = _by_rows(lambda part: torch.stack(self.location_scale(part), dim=1), x, n_rows)  # type: ignore[misc]
+            both = by_rows(lambda part: torch.stack(self.location_scale(part), dim=1), x, n_rows)  # type: ignore[misc]
             location, scale = both.unbind(dim=1)
         return ConditionalDistribution(
             self.support, self.left(x, n_rows), location=location, scale=scale, export=export
@@ -74,9 +74,10 @@ def right_features(operators: list[SpectralOperator], ranks: list[int], y_inputs
         columns = [op.right_features(part)[:, :rank] for op, rank in zip(operators, ranks, strict=True)]
         return torch.cat(columns, dim=1)
 
-    return _by_rows(members, y_inputs, n_rows)
+    return by_rows(members, y_inputs, n_rows)
 
 
-def _by_rows(compute: Callable[[Any], Tensor], nested: Any, n_rows: int) -> Tensor:
+def by_rows(compute: Callable[[Any], Tensor], nested: Any, n_rows: int) -> Tensor:
+    """Concatenate compute(part) over parts of at most `ENCODE_ROWS` rows."""
     starts = range(0, n_rows, ENCODE_ROWS)
     return torch.cat([compute(select(nested, slice(s, s + ENCODE_ROWS))) for s in starts])

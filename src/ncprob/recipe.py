@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from ncprob.coordinates import LocationScale, out_of_fold
 from ncprob.distribution import Support
 from ncprob.encoders import MLP
-from ncprob.model import FittedModel, right_features
+from ncprob.guarantees import OperatorTerms, estimate_terms
+from ncprob.model import FittedModel, by_rows, right_features
 from ncprob.operator import SpectralOperator
 from ncprob.pairs import TensorPairs, select
 from ncprob.preprocessing import NormalScores, OneHot, robust_center_and_scale
@@ -77,8 +78,17 @@ class Recipe:
 
 
 @dataclass(frozen=True)
+class HeldOutFeatures:
+    """Features of one operator on rows that did not train it, cut to its rank, with its values on all directions."""
+
+    left: Tensor
+    right: Tensor
+    values: Tensor
+
+
+@dataclass(frozen=True)
 class Candidate:
-    """A trained model with what it needs to be completed with more rows."""
+    """A trained model with what it needs to be completed with more rows, and what it says of held-out rows."""
 
     model: FittedModel
     history: History
@@ -86,6 +96,8 @@ class Candidate:
     y_inputs: YInputs
     ridges: list[float]
     held_out_loss: float
+    held_out: list[HeldOutFeatures]
+    terms: OperatorTerms | None = None
 
 
 def fit_model(training: Sample, held_out: Sample | None, recipe: Recipe, *, join: bool) -> Candidate:
@@ -101,7 +113,33 @@ def fit_model(training: Sample, held_out: Sample | None, recipe: Recipe, *, join
         best = candidates[0]
     else:
         best = min(candidates, key=lambda candidate: held_out_crps(candidate.model, held_out))
-    return _complete(best, training, held_out, recipe) if join and held_out is not None else best
+    if held_out is None:
+        return best
+    best = replace(best, terms=_operator_terms(best, training))
+    return _complete(best, training, held_out, recipe) if join else best
+
+
+def _operator_terms(candidate: Candidate, training: Sample) -> OperatorTerms | None:
+    """Terms of the guarantees, read on held-out rows; the worst member of an ensemble, none for rank 0."""
+    model = candidate.model
+    if min(model.ranks) == 0:
+        return None
+    pairs = TensorPairs(training.x, candidate.y_inputs(candidate.base))
+    members = []
+    for operator, rank, held in zip(model.operators, model.ranks, candidate.held_out, strict=True):
+        seen = _features(operator, rank, pairs)
+        values = held.values.double().cpu().numpy()
+        members.append(
+            estimate_terms(
+                held.left.double().cpu().numpy(),
+                held.right.double().cpu().numpy(),
+                values[:rank],
+                n_train=len(training),
+                sigma_next=float(values[rank:].max() if rank < len(values) else values.min()),
+                training=(seen.left.double().cpu().numpy(), seen.right.double().cpu().numpy()),
+            )
+        )
+    return OperatorTerms.worst(members)
 
 
 def _is_discrete(y: Tensor) -> bool:
@@ -155,7 +193,15 @@ def _fit_candidate(name: str, training: Sample, held_out: Sample | None, recipe:
         losses.append(loss)
     features = right_features(operators, ranks, y_inputs(base), len(base))
     model = FittedModel(operators, ranks, Support.compressed(base, features, training.weights), location_scale)
-    return Candidate(model, history, base, y_inputs, ridges, sum(losses) / len(losses))
+    seen = [] if held_pairs is None else [_features(op, k, held_pairs) for op, k in zip(operators, ranks, strict=True)]
+    return Candidate(model, history, base, y_inputs, ridges, sum(losses) / len(losses), seen)
+
+
+@torch.no_grad()
+def _features(operator: SpectralOperator, rank: int, pairs: TensorPairs) -> HeldOutFeatures:
+    left = by_rows(operator.left_features, pairs.x, len(pairs))[:, :rank]
+    right = by_rows(operator.right_features, pairs.y, len(pairs))[:, :rank]
+    return HeldOutFeatures(left, right, operator.singular_values.detach().clone())
 
 
 def _postprocess(
