@@ -12,7 +12,7 @@ LAYERS = [
     ["_version", "_validation"],
     ["linalg", "statistics", "encoders", "pairs", "preprocessing", "weighted", "sets", "_laws"],
     ["losses", "distribution", "datasets", "metrics", "guarantees"],
-    ["operator", "conditioning"],
+    ["operator", "conditioning", "diagnostics"],
     ["training", "truncation"],
     ["coordinates"],
     ["model"],
@@ -28,7 +28,7 @@ LAYERS = [
 LAYER_OF = {name: number for number, names in enumerate(LAYERS) for name in names}
 
 # Formulas and simulators know nothing of models, data frames or the command line.
-NO_TORCH = {"datasets", "metrics", "guarantees", "_laws", "frames", "cli", "plotting", "demo"}
+NO_TORCH = {"datasets", "diagnostics", "metrics", "guarantees", "_laws", "frames", "cli", "plotting", "demo"}
 
 
 def source_of(module: str) -> str:

@@ -113,7 +113,8 @@ def test_independence_gives_about_nothing():
 
 def test_held_out_values_are_below_those_of_training():
     """On 60 rows the training values promise much where nothing is."""
-    features = split_and_learn(*(part[:, None] for part in simulate("independent", 120, seed=5)))
+    x, y = (part[:, None] for part in simulate("independent", 120, seed=5))
+    features = split_and_learn(x.float(), y)
     assert features.dependence().maximal_correlation < float(features.singular_values[0])
 
 

@@ -69,8 +69,14 @@ def ks_to_truth(model, simulator, X, grid):
 # ---------------------------------------------------------------- inputs and shapes
 
 
-@pytest.mark.parametrize("as_table", [np.asarray, lambda a: a.tolist(), pd.DataFrame, pl.DataFrame], ids=["array", "list", "pandas", "polars"])
-@pytest.mark.parametrize("as_target", [np.asarray, lambda a: a.tolist(), pd.Series, pl.Series], ids=["array", "list", "pandas", "polars"])
+@pytest.mark.parametrize(
+    "as_table",
+    [np.asarray, lambda a: a.tolist(), pd.DataFrame, pl.DataFrame],
+    ids=["array", "list", "pandas", "polars"],
+)
+@pytest.mark.parametrize(
+    "as_target", [np.asarray, lambda a: a.tolist(), pd.Series, pl.Series], ids=["array", "list", "pandas", "polars"]
+)
 @pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 def test_every_container_gives_the_same_answers(as_table, as_target):
     expected = fast(max_steps=10).fit(X, Y).predict(NEW)

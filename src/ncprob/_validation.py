@@ -11,6 +11,7 @@ import numbers
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -76,6 +77,8 @@ def check_probabilities(value: Any, name: str) -> Tensor:
 def as_float_tensor(value: Any, name: str) -> Tensor:
     """A float64 tensor without NaN."""
     try:
+        if isinstance(value, np.ndarray) and not value.flags.writeable:
+            value = value.copy()  # torch would warn; what is asked about is small
         tensor = torch.as_tensor(value, dtype=torch.float64)
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from ncprob import frames
 from ncprob._validation import check_choice, check_integer, check_number
 from ncprob.conditioning import TrainingRows
+from ncprob.diagnostics import Diagnostics, summarize
 from ncprob.distribution import ConditionalDistribution
 from ncprob.guarantees import GuaranteeReport, report, target_moments
 from ncprob.losses import LOSSES
@@ -118,7 +119,7 @@ class NCPEstimator(BaseEstimator):
     def _fit(self, sample: Sample, held_out: Sample | None, recipe: Recipe) -> None:
         n = len(sample)
         self.history_, self.n_steps_ = History(), 0
-        self._held_out_loss, self._held_out, self._terms = float("nan"), [], None
+        self._held_out_loss, self._terms, self._answers = float("nan"), None, None
         if bool((sample.y == sample.y[0]).all()):
             warnings.warn(
                 "`y` is constant: the distribution is a point mass at its value, whatever X is.", stacklevel=3
@@ -141,7 +142,7 @@ class NCPEstimator(BaseEstimator):
             fitted = fit_model(training, held, recipe, join=join)
             self._model, self.history_ = fitted.model, fitted.history
             self.n_steps_, self._held_out_loss = fitted.history.n_steps, fitted.held_out_loss
-            self._held_out, self._terms = fitted.held_out, fitted.terms
+            self._terms, self._answers = fitted.terms, fitted.answers
         self.coordinates_ = self._model.coordinates
         ranks = self._model.ranks
         self.rank_ = ranks[0] if ranks else 0
@@ -288,6 +289,18 @@ class NCPEstimator(BaseEstimator):
         notes = () if raw else ("the operator is that of residuals; B and levels refer to sets of (y − m(X))/s(X).",)
         moments = target_moments(to_numpy(self._training_y)) if raw else None
         return report(self._terms, prob_A, prob_B, delta, constant=constant, target=moments, notes=notes)
+
+    def diagnostics(self) -> Diagnostics:
+        """Gaps, spectrum, calibration and coverage on held-out rows; print it for a verdict in words."""
+        check_is_fitted(self)
+        terms = self._terms
+        gaps = (float("nan"), float("nan"))
+        if terms is not None:
+            gaps = (
+                max(terms.left_gram_gap, terms.right_gram_gap),
+                max(terms.left_mean_norm, terms.right_mean_norm),
+            )
+        return summarize(self._answers, self.singular_values_, gaps, self._held_out_loss)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_model")

@@ -331,6 +331,7 @@ def fit_and_test(
     >>> strength.maximal_correlation > 0.9, result.pvalue
     (True, 0.001)
     """
+    check_integer(n_permutations, "n_permutations", minimum=1)
     seed = _seed(random_state)
     features = split_and_learn(x, y, seed=seed, **settings)
     return features.dependence(), features.test(n_permutations, seed)

@@ -286,6 +286,16 @@ class ConditionalDistribution:
         order = self.support.public_order
         return self._export(self._in_chunks(lambda w, rows: w if order is None else w[:, order]))
 
+    def repair_amounts(self) -> Tensor:
+        """Mass of the negative part of each ratio, relative to the positive part that is kept."""
+        omega = self.support.weights
+
+        def chunk(_: Tensor, rows: slice) -> Tensor:
+            ratio = (1 + self.left[rows] @ self.support.features.mT).double()
+            return -(ratio.clamp(max=0) @ omega) / (ratio.clamp(min=0) @ omega).clamp(min=1e-300)
+
+        return self._in_chunks(chunk, width=3)
+
     def average_weights(self, shares: Tensor) -> Tensor:
         """Σ_i shares_i p_i, the weights of a mixture of the members on the shared atoms (order of the support)."""
         return self._in_chunks(lambda w, rows: (shares[rows] @ w)[None]).sum(dim=0)
@@ -443,6 +453,21 @@ class ConditionalDistribution:
             return weighted.shortest_interval(w, atoms, float(coverage))
 
         return self._per_component(component)
+
+    def highest_density_region(self, coverage: float) -> list[Any]:
+        """Smallest set of probability `coverage` as disjoint intervals, one array (k_i, 2) per member; scalar Y only.
+
+        Each law is cut into 512 cells of equal probability; the densest ones form the set (Hyndman 1996), and
+        neighbours are joined. Unlike `interval` the set may have gaps: separate modes give separate pieces.
+        """
+        if not self._scalar:
+            raise ValueError("Highest-density regions need scalar Y; this law has several components. Ask `prob`.")
+        level = float(check_probabilities(coverage, "coverage"))
+        levels = torch.linspace(0, 1, 513, dtype=torch.float64, device=self.left.device).clamp(1e-9)
+        edges = self._quantile(levels)[:, 0]
+        density = self._pdf((edges[:, None, :-1] + edges[:, None, 1:]) / 2)[:, 0]
+        pieces, counts = weighted.densest_cells(self._from_base(edges[:, None])[:, 0], density, level)
+        return [self._export(piece) for piece in pieces.split(counts.tolist())]
 
     def pdf(self, t: Any) -> Any:
         """Density by a triangular kernel on the atoms.

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ncprob.coordinates import LocationScale, out_of_fold
+from ncprob.diagnostics import HeldOutAnswers
 from ncprob.distribution import Support
 from ncprob.encoders import MLP
 from ncprob.guarantees import OperatorTerms, estimate_terms
@@ -98,6 +99,7 @@ class Candidate:
     held_out_loss: float
     held_out: list[HeldOutFeatures]
     terms: OperatorTerms | None = None
+    answers: HeldOutAnswers | None = None
 
 
 def fit_model(training: Sample, held_out: Sample | None, recipe: Recipe, *, join: bool) -> Candidate:
@@ -115,8 +117,22 @@ def fit_model(training: Sample, held_out: Sample | None, recipe: Recipe, *, join
         best = min(candidates, key=lambda candidate: held_out_crps(candidate.model, held_out))
     if held_out is None:
         return best
-    best = replace(best, terms=_operator_terms(best, training))
+    best = replace(best, terms=_operator_terms(best, training), answers=_held_out_answers(best.model, held_out))
     return _complete(best, training, held_out, recipe) if join else best
+
+
+def _held_out_answers(model: FittedModel, sample: Sample) -> HeldOutAnswers:
+    """What the model says of held-out rows before they become atoms themselves."""
+    law = model.distribution(sample.x, len(sample))
+    m = len(sample)
+    low, high = law.interval(0.9).reshape(m, -1, 2).unbind(dim=-1)
+    inputs = sample.x if isinstance(sample.x, Tensor) else torch.zeros(m, 1)
+    return HeldOutAnswers(
+        inputs=inputs.reshape(m, -1).double().cpu().numpy(),
+        pit=law.pit(sample.y).reshape(m, -1).cpu().numpy(),
+        covered=((sample.y >= low) & (sample.y <= high)).cpu().numpy(),
+        repair=law.repair_amounts().cpu().numpy(),
+    )
 
 
 def _operator_terms(candidate: Candidate, training: Sample) -> OperatorTerms | None:

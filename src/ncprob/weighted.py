@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 Weights = Float[Tensor, "rows atoms"]
@@ -139,3 +139,28 @@ def crps(weights: Weights, atoms: Atoms, y: Float[Tensor, " rows"]) -> Float[Ten
     cumulative = weights.cumsum(dim=1)
     half_spread = (weights * atoms * (2 * cumulative - weights - 1)).sum(dim=1)
     return (weights * (atoms - y[:, None]).abs()).sum(dim=1) - half_spread
+
+
+def densest_cells(
+    edges: Float[Tensor, "rows edges"], density: Float[Tensor, "rows cells"], level: float
+) -> tuple[Float[Tensor, "pieces 2"], Int[Tensor, " rows"]]:
+    """Cells of equal probability with the highest density, together of probability ≥ level, neighbours joined.
+
+    All pieces one below the other, and how many belong to each row.
+
+    Examples
+    --------
+    >>> edges = torch.tensor([[0.0, 1.0, 5.0, 6.0, 7.0]])  # the second cell is wide, so thin
+    >>> densest_cells(edges, 0.25 / edges.diff(), level=0.75)
+    (tensor([[0., 1.],
+            [5., 7.]]), tensor([2]))
+    """
+    n_cells = density.shape[1]
+    wanted = math.ceil(level * n_cells - ROUNDING)
+    densest = density.argsort(dim=1, descending=True)[:, :wanted]
+    chosen = torch.zeros_like(density, dtype=torch.bool).scatter_(1, densest, True)
+    alone = torch.nn.functional.pad(chosen, (1, 1))
+    first = chosen & ~alone[:, :-2]
+    last = chosen & ~alone[:, 2:]
+    pieces = torch.stack([edges[:, :-1][first], edges[:, 1:][last]], dim=1)
+    return pieces, first.sum(dim=1)
