@@ -11,7 +11,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "ncprob"
 LAYERS = [
     ["_version", "_validation"],
     ["linalg", "statistics", "encoders", "pairs", "preprocessing", "weighted", "sets", "_laws"],
-    ["losses", "distribution", "datasets", "metrics", "guarantees"],
+    ["losses", "distribution", "optimization", "datasets", "metrics", "guarantees"],
     ["operator", "conditioning", "diagnostics"],
     ["training", "truncation"],
     ["coordinates"],

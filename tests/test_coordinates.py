@@ -8,8 +8,8 @@ from helpers import normal
 from ncprob import datasets
 from ncprob.coordinates import FOLDS, LocationScale, fold_numbers, out_of_fold
 from ncprob.encoders import MLP
+from ncprob.optimization import Runtime, Schedule
 from ncprob.preprocessing import NORMAL_IQR
-from ncprob.training import Runtime, Schedule
 
 CPU = torch.device("cpu")
 

@@ -13,7 +13,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics import r2_score
 from torch import nn
 
-from ncprob import NCPRegressor, training
+from ncprob import NCPRegressor, optimization
 from ncprob.datasets import Cauchy, LinearGaussian, TwoRegimes
 
 
@@ -347,7 +347,7 @@ def test_clone_and_parameters():
 def test_an_interrupted_fit_goes_on_from_its_checkpoints(coordinates, stop_at, tmp_path, monkeypatch):
     options = {"coordinates": coordinates, "max_steps": 100, "checkpoint_dir": tmp_path}
     expected = fast(**{**options, "checkpoint_dir": None}).fit(X, Y)
-    update, steps = training._Run.update, []
+    update, steps = optimization._Run.update, []
 
     def interrupted(run, loss):
         steps.append(run.step)
@@ -356,7 +356,7 @@ def test_an_interrupted_fit_goes_on_from_its_checkpoints(coordinates, stop_at, t
         update(run, loss)
 
     with monkeypatch.context() as patch:
-        patch.setattr(training._Run, "update", interrupted)
+        patch.setattr(optimization._Run, "update", interrupted)
         if stop_at < 100 or coordinates != "raw":  # a raw fit has 100 steps in all
             with pytest.raises(KeyboardInterrupt):
                 fast(**options).fit(X, Y)

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from ncprob import recipe as recipes
+from ncprob.optimization import Schedule
 from ncprob.recipe import Recipe, Sample, fit_model, held_out_crps, marginal_model
-from ncprob.training import Schedule
 
 
 @pytest.fixture(autouse=True, scope="module")

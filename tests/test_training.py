@@ -14,8 +14,9 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from ncprob import ConditionalDistribution, train
 from ncprob.encoders import MLP
 from ncprob.losses import LOSSES, best_operator, orthonormality_penalty, u_statistic_loss
+from ncprob.optimization import History, Runtime, Schedule, minimize
 from ncprob.pairs import TensorPairs
-from ncprob.training import History, Runtime, Schedule, minimize, resolve_device
+from ncprob.training import resolve_device
 
 QUICK = {"max_steps": 40, "batch_size": 16, "validate_every": 10, "device": "cpu", "progress": False}
 
@@ -514,7 +515,7 @@ def test_a_failed_write_leaves_the_old_checkpoint(tmp_path, monkeypatch):
         raise OSError("disk full")
 
     with monkeypatch.context() as patch:
-        patch.setattr("ncprob.training.os.replace", full)
+        patch.setattr("ncprob.optimization.os.replace", full)
         with pytest.raises(OSError, match="disk full"):
             checkpointed(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["operator.safetensors"]

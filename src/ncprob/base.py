@@ -25,10 +25,11 @@ from ncprob.distribution import ConditionalDistribution
 from ncprob.guarantees import GuaranteeReport, report, target_moments
 from ncprob.losses import LOSSES
 from ncprob.operator import POSTPROCESSINGS
+from ncprob.optimization import History, Schedule
 from ncprob.preprocessing import InputScaler
 from ncprob.recipe import MINIMUM_ROWS, Recipe, Sample, fit_model, marginal_model
 from ncprob.sets import Box, membership
-from ncprob.training import History, Schedule, resolve_device
+from ncprob.training import resolve_device
 
 COORDINATES = ("raw", "residual", "auto")
 

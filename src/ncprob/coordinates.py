@@ -15,9 +15,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ncprob.encoders import gate_penalty
+from ncprob.optimization import History, Runtime, Schedule, minimize
 from ncprob.pairs import TensorPairs, select
 from ncprob.preprocessing import NORMAL_IQR, robust_center_and_scale
-from ncprob.training import History, Runtime, Schedule, minimize
 
 FOLDS = 3
 MINIMUM_SCALE = 1e-3  # of the marginal scale: keeps a deterministic relation Y = m(X) finite

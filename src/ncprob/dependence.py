@@ -20,9 +20,10 @@ from ncprob._validation import as_float_tensor, check_integer, check_number
 from ncprob.encoders import MLP
 from ncprob.losses import u_statistic_loss
 from ncprob.operator import SpectralOperator
+from ncprob.optimization import Runtime, Schedule
 from ncprob.pairs import TensorPairs, select
 from ncprob.preprocessing import InputScaler, NormalScores
-from ncprob.training import Runtime, Schedule, resolve_device, train_operator
+from ncprob.training import resolve_device, train_operator
 
 MINIMUM_ROWS = 20
 MAX_RANK, ROWS_PER_FEATURE = 16, 8

@@ -104,7 +104,7 @@ class Diagnostics:
             f"held-out loss         {self.held_out_loss:.4f}",
             f"CDF repair            {self.repair:.2%}",
             f"PIT uniformity        p = {self.pit_pvalue:.3f}",
-            f"90 % coverage         {self.coverage_90:.1%} overall, {self.worst_slab_coverage_90:.1%} in the worst slab",
+            f"90 % coverage         {self.coverage_90:.1%}, in the worst slab {self.worst_slab_coverage_90:.1%}",
             f"held-out rows         {self.n_held_out}",
         ]
         return "\n".join(

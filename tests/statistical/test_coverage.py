@@ -83,7 +83,7 @@ def test_coverage_of_a_fitted_model(method):
     law = ConditionalDistribution(law.support, law.left, location=law.location, scale=law.scale)  # tensors out
     shares = []
     for repetition in range(REPETITIONS):
-        rows = torch.randint(20000, (50 + NEW_ROWS,), generator=generator(repetition))
+        rows = torch.randperm(20000, generator=generator(repetition))[: 50 + NEW_ROWS]
         calibrator = ConformalCalibrator(law[rows[:50]], y[300 + rows[:50]], method=method)
         interval = calibrator.interval(law[rows[50:]], COVERAGES, "central")
         shares.append(covered(interval, y[300 + rows[50:]]).numpy())

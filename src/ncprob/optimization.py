@@ -1,0 +1,305 @@
+"""One optimisation loop: AdamW, schedule, early stopping, checkpoint and resume. Knows nothing of operators."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from tqdm.auto import tqdm
+
+from ncprob._validation import check_integer, check_number
+from ncprob.pairs import Pairs
+
+CHECKPOINT_FORMAT = 1
+SMALL_NETWORK = 200_000  # parameters
+
+
+@dataclass
+class History:
+    """What training saw, one entry per validation."""
+
+    step: list[int] = field(default_factory=list)
+    loss: list[float] = field(default_factory=list)
+    validation_loss: list[float] = field(default_factory=list)
+    learning_rate: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    best_step: int = 0
+    stopped_early: bool = False
+
+    def append(self, step: int, loss: float, validation_loss: float, learning_rate: float, seconds: float) -> None:
+        """Add one line."""
+        self.step.append(step)
+        self.loss.append(loss)
+        self.validation_loss.append(validation_loss)
+        self.learning_rate.append(learning_rate)
+        self.seconds.append(seconds)
+
+    @property
+    def n_steps(self) -> int:
+        """Steps done."""
+        return self.step[-1] if self.step else 0
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long and how fast to train; shared by everything that is trained by `minimize`.
+
+    The learning rate rises linearly during `warmup_fraction` of the steps and then falls along a half cosine
+    (Loshchilov & Hutter 2017). Every `validate_every` steps the validation score decides about the best weights; after
+    `patience` validations without improvement training stops, if `early_stopping`.
+    """
+
+    max_steps: int = 2000
+    learning_rate: float = 2e-3
+    weight_decay: float = 1e-2
+    batch_size: int = 2048
+    warmup_fraction: float = 0.05
+    gradient_clip: float = 1.0
+    early_stopping: bool = True
+    validate_every: int = 50
+    patience: int = 10
+
+    def __post_init__(self) -> None:
+        check_integer(self.max_steps, "max_steps", minimum=1)
+        check_integer(self.batch_size, "batch_size", minimum=4)
+        check_integer(self.validate_every, "validate_every", minimum=1)
+        check_integer(self.patience, "patience", minimum=1)
+        check_number(self.learning_rate, "learning_rate", minimum=0, open_ends=True)
+        check_number(self.weight_decay, "weight_decay", minimum=0)
+        check_number(self.gradient_clip, "gradient_clip", minimum=0, open_ends=True)
+        check_number(self.warmup_fraction, "warmup_fraction", minimum=0, maximum=1)
+
+    def rate(self, step: int) -> float:
+        """Learning rate of a step, counted from zero.
+
+        Examples
+        --------
+        >>> schedule = Schedule(max_steps=100, learning_rate=1.0, warmup_fraction=0.1)
+        >>> schedule.rate(0), schedule.rate(10), round(schedule.rate(99), 4)
+        (0.1, 1.0, 0.0003)
+        """
+        warmup = max(1, round(self.warmup_fraction * self.max_steps))
+        if step < warmup:
+            return self.learning_rate * (step + 1) / warmup
+        progress = (step - warmup) / max(1, self.max_steps - warmup)
+        return self.learning_rate * (1 + math.cos(math.pi * progress)) / 2
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """Where and how a run happens; nothing here changes the result on one machine."""
+
+    seed: int = 0
+    checkpoint: Path | None = None
+    progress: bool | Literal["auto"] = "auto"
+    description: str = "training"
+
+
+def minimize(
+    model: nn.Module,
+    objective: Callable[[Any, Any], Tensor],
+    data: Pairs,
+    *,
+    score: Callable[[], float] | None,
+    schedule: Schedule,
+    runtime: Runtime,
+    settings: dict[str, Any],
+) -> History:
+    """Minimise objective(x, y) over batches of `data` with AdamW; keep the weights with the lowest `score()`.
+
+    Everything random is a function of (seed, step), so a resumed run repeats an uninterrupted one bit by bit
+    on the same CPU. A score that is not finite sends training back to the best weights at half the learning rate.
+    """
+    with _few_threads(model):
+        return _minimize(model, objective, data, score, _Run(model, schedule, data, runtime, settings))
+
+
+def _minimize(
+    model: nn.Module,
+    objective: Callable[[Any, Any], Tensor],
+    data: Pairs,
+    score: Callable[[], float] | None,
+    run: _Run,
+) -> History:
+    schedule, runtime = run.schedule, run.runtime
+    run.resume()
+    batches = data.batches(schedule.batch_size, runtime.seed, start=run.step)
+    disable = None if runtime.progress == "auto" else not runtime.progress
+    model.train()
+    with tqdm(
+        total=schedule.max_steps, initial=run.step, desc=runtime.description, disable=disable, leave=False
+    ) as bar:
+        while run.step < schedule.max_steps and not run.history.stopped_early:
+            run.update(objective(*next(batches)))
+            bar.update()
+            if run.step % schedule.validate_every == 0 or run.step == schedule.max_steps:
+                run.validate(score)
+                bar.set_postfix(loss=f"{run.history.validation_loss[-1]:.4f}")
+                run.save()
+    model.load_state_dict(run.best)
+    model.eval()
+    return run.history
+
+
+@contextmanager
+def _few_threads(model: nn.Module) -> Iterator[None]:
+    """One thread for small networks: two are no faster, and many times slower when other work shares the cores."""
+    before = torch.get_num_threads()
+    if sum(parameter.numel() for parameter in model.parameters()) < SMALL_NETWORK:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class _Run:
+    """State of one minimisation: weights, optimiser, best weights, history."""
+
+    def __init__(
+        self, model: nn.Module, schedule: Schedule, data: Pairs, runtime: Runtime, settings: dict[str, Any]
+    ) -> None:
+        self.model, self.schedule, self.runtime = model, schedule, runtime
+        self.optimizer = torch.optim.AdamW(
+            model.parameters(), lr=schedule.learning_rate, weight_decay=schedule.weight_decay, fused=True
+        )
+        self.step, self.slowdown, self.best_score = 0, 1.0, math.inf
+        self.best = _copy_state(model)
+        self.history = History()
+        self.identity = self._identity(data, settings) if runtime.checkpoint else ""
+        self._loss_sum, self._loss_count = torch.zeros(()), 0
+        self._seconds_before, self._started = 0.0, time.perf_counter()
+
+    @property
+    def _path(self) -> Path | None:
+        stage = self.runtime.checkpoint
+        return None if stage is None else stage.with_name(f"{stage.name}.safetensors")
+
+    def _identity(self, data: Pairs, settings: dict[str, Any]) -> str:
+        """Checksum of everything that decides the result: settings, start weights, data."""
+        digest = hashlib.sha256(
+            json.dumps([settings, dataclasses.asdict(self.schedule), self.runtime.seed], sort_keys=True).encode()
+        )
+        digest.update(data.fingerprint().encode())
+        for name, tensor in self.best.items():
+            digest.update(name.encode() + tensor.cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+    def update(self, loss: Tensor) -> None:
+        """One AdamW step with clipped gradients."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.schedule.rate(self.step) * self.slowdown
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.model.parameters(), self.schedule.gradient_clip)
+        self.optimizer.step()
+        self._loss_sum = self._loss_sum.to(loss.device) + loss.detach().double()  # stays on the device: no waiting
+        self._loss_count += 1
+        self.step += 1
+
+    def validate(self, score: Callable[[], float] | None) -> None:
+        """Score the weights, keep them if best, decide about stopping."""
+        train_loss = float(self._loss_sum) / self._loss_count
+        self._loss_sum, self._loss_count = torch.zeros(()), 0
+        value = train_loss if score is None else score()
+        if not math.isfinite(value) or not math.isfinite(train_loss):
+            self._recover()
+        elif score is None or value < self.best_score:
+            # Without validation data the last weights count: a training loss that falls proves nothing.
+            self.best_score, self.best = value, _copy_state(self.model)
+            self.history.best_step = self.step
+        rate = self.schedule.rate(self.step - 1) * self.slowdown
+        seconds = self._seconds_before + time.perf_counter() - self._started
+        self.history.append(self.step, train_loss, value, rate, seconds)
+        waited = (self.step - self.history.best_step) / self.schedule.validate_every
+        if score is not None and self.schedule.early_stopping and waited >= self.schedule.patience:
+            self.history.stopped_early = True
+
+    def _recover(self) -> None:
+        """Back to the best weights with half the step size and a fresh optimiser state."""
+        self.model.load_state_dict(self.best)
+        self.optimizer.state.clear()
+        self.slowdown /= 2
+
+    # ---------------------------------------------------------------- checkpoints
+
+    def save(self) -> None:
+        """Write the whole state to one file, atomically."""
+        path = self._path
+        if path is None:
+            return
+        tensors = {f"model.{k}": v for k, v in _copy_state(self.model).items()}
+        tensors |= {f"best.{k}": v for k, v in self.best.items()}
+        for index, state in self.optimizer.state_dict()["state"].items():
+            tensors |= {f"optimizer.{index}.{key}": value for key, value in state.items()}
+        facts = {
+            "format": CHECKPOINT_FORMAT,
+            "identity": self.identity,
+            "step": self.step,
+            "slowdown": self.slowdown,
+            "best_score": self.best_score,
+            "history": dataclasses.asdict(self.history),
+        }
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+        contiguous = {k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}
+        try:
+            save_file(contiguous, partial, metadata={"ncprob": json.dumps(facts)})
+            os.replace(partial, path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+    def resume(self) -> None:
+        """Take up the checkpoint, if there is one."""
+        path = self._path
+        if path is None or not path.exists():
+            return
+        try:
+            with safe_open(path, framework="pt") as file:
+                facts = json.loads((file.metadata() or {})["ncprob"])
+                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a mapping)
+        except Exception as error:
+            raise ValueError(
+                f"`checkpoint_dir` holds a file that is no checkpoint of ours or is damaged: {path.name}. "
+                "Remove it or choose another directory."
+            ) from error
+        if facts.get("format") != CHECKPOINT_FORMAT or facts.get("identity") != self.identity:
+            raise ValueError(
+                f"`checkpoint_dir` holds the checkpoint of another fit ({path.name}): settings or data differ. "
+                "Remove it or choose another directory."
+            )
+        self._restore(facts, tensors)
+
+    def _restore(self, facts: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        self.step, self.slowdown = facts["step"], facts["slowdown"]
+        self.best_score, self.history = facts["best_score"], History(**facts["history"])
+        self._seconds_before = self.history.seconds[-1] if self.history.seconds else 0.0
+        self.model.load_state_dict(_with_prefix(tensors, "model."))
+        self.best = _copy_state(self.model)
+        self.best = {key: value.to(self.best[key].device) for key, value in _with_prefix(tensors, "best.").items()}
+        state: dict[int, dict[str, Tensor]] = {}
+        for name, value in _with_prefix(tensors, "optimizer.").items():
+            index, key = name.split(".", 1)
+            state.setdefault(int(index), {})[key] = value
+        self.optimizer.load_state_dict(self.optimizer.state_dict() | {"state": state})
+
+
+def _copy_state(model: nn.Module) -> dict[str, Tensor]:
+    return {key: value.detach().clone() for key, value in model.state_dict().items()}
+
+
+def _with_prefix(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
