@@ -78,7 +78,7 @@ def permutation_pvalue(similarity: Callable[[Array], Array], x: Array, y: Array,
 
 
 def ncprob_pvalue(x: Array, y: Array, seed: int) -> float:
-    return independence_test(x, y, n_permutations=PERMUTATIONS, max_steps=100, random_state=seed, device="cpu").pvalue
+    return independence_test(x, y, n_permutations=PERMUTATIONS, random_state=seed, device="cpu").pvalue
 
 
 METHODS: dict[str, Callable[[Array, Array, int], float]] = {

@@ -102,9 +102,10 @@ class NCPEstimator(BaseEstimator):
         self._scaler = InputScaler.fit(torch.as_tensor(x)) if self.x_encoder is None else None
         sample = self._sample(x, target, weights)
         self._fit(sample, None if held is None else self._sample(*held, None), recipe)
-        self._training_x, self._training_y = x, sample.y
+        # Copies: the caller may go on to change the arrays in place.
+        self._training_x, self._training_y = x.copy(), sample.y.clone()
         self._training = TrainingRows(
-            self._model.distribution(sample.x, len(sample)),
+            self._model.distribution(sample.x, len(sample), export=to_numpy),
             sample.y.new_ones(len(sample)) if sample.weights is None else sample.weights,
         )
 

@@ -35,7 +35,7 @@ class TrainingRows:
         rows = mask.nonzero()[:, 0]
         laws, omega = self.laws[rows], self.weights[rows] / self.weights[rows].sum()
         support = _pooled(laws, omega) if laws.is_located else _averaged(laws, omega)
-        return ConditionalDistribution(support, torch.zeros(1, 1, device=mask.device), export=export)
+        return ConditionalDistribution(support, support.features.new_zeros(1, 1), export=export)
 
     def reverse(self, points: Tensor, region: Any, export: Export | None) -> ConditionalDistribution:
         """The law of X over `points`, the training X, given Y ∈ `region`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +36,7 @@ def run(out: Path, random_state: int = 0) -> Path | None:
         f"({model.n_steps_} steps, {model.coordinates_} coordinates, rank {model.rank_}).\n"
     )
     console.print(_pointwise_table(model, simulator))
-    console.print(_set_table(model, simulator, X))
+    console.print(_set_table(model, simulator))
     grid = np.linspace(y.min(), y.max(), 1000)
     x = simulator.conditioning_points(X)
     ks = ks_distance(model.predict_distribution(x).cdf(grid), simulator.truth(x).cdf(grid))
@@ -50,28 +51,21 @@ def run(out: Path, random_state: int = 0) -> Path | None:
 
 def _pointwise_table(model: NCPRegressor, simulator: TwoRegimes) -> Table:
     x = np.array(POINTS)[:, None]
-    law, truth = model.predict_distribution(x), simulator.truth(x)
-    columns = {
-        "mean": (law.mean(), truth.mean()),
-        "5 %": (law.quantile(0.05), truth.quantile(0.05)),
-        "50 %": (law.quantile(0.5), truth.quantile(0.5)),
-        "95 %": (law.quantile(0.95), truth.quantile(0.95)),
-    }
-    table = Table(title="Y given X = x: model (exact)")
-    for name in ("x", *columns, "90 % shortest interval"):
+    table = Table(title="Y given X = x")
+    for name in ("x", "", "mean", "5 %", "50 %", "95 %", "90 % shortest interval"):
         table.add_column(name, justify="right")
-    ours, exact = law.interval(0.9), truth.interval(0.9)
+    laws: dict[str, Any] = {"model": model.predict_distribution(x), "exact": simulator.truth(x)}
     for i, point in enumerate(POINTS):
-        cells = [f"{a[i]:.2f} ({b[i]:.2f})" for a, b in columns.values()]
-        table.add_row(f"{point:g}", *cells, f"{_interval(ours[i])} ({_interval(exact[i])})")
+        for name, law in laws.items():
+            numbers = [law.mean()[i], *law.quantile([0.05, 0.5, 0.95])[i]]
+            low, high = law.interval(0.9)[i]
+            cells = [f"{number:.2f}" for number in numbers]
+            table.add_row(f"{point:g}" if name == "model" else "", name, *cells, f"{low:.2f} … {high:.2f}")
+        table.add_section()
     return table
 
 
-def _interval(bounds: NDArray[np.float64]) -> str:
-    return f"{bounds[0]:.2f} … {bounds[1]:.2f}"
-
-
-def _set_table(model: NCPRegressor, simulator: TwoRegimes, X: NDArray[np.float64]) -> Table:
+def _set_table(model: NCPRegressor, simulator: TwoRegimes) -> Table:
     low, high = REGION
     law = model.given(Box(low, high))
     fine = np.linspace(low, high, 2001)[:, None]  # X is uniform, so the exact law given the set is a plain average

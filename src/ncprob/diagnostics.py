@@ -187,6 +187,6 @@ def summarize(
         pit_pvalue=float(min(1.0, min(pvalues) * len(pvalues))),
         calibration=calibration_curve(pit),
         coverage_90=float(answers.covered.mean()),
-        worst_slab_coverage_90=worst_slab_coverage(answers.inputs, answers.covered.all(axis=1)),
+        worst_slab_coverage_90=worst_slab_coverage(answers.inputs, answers.covered.mean(axis=1)),
         n_held_out=len(pit),
     )

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ncprob import weighted
-from ncprob._validation import as_float_tensor, check_choice, check_integer, check_probabilities
+from ncprob._validation import as_float_tensor, check_choice, check_integer, check_number, check_probabilities
 from ncprob.sets import Box, as_box, membership
 
 # 8 MiB of float64. Larger temporaries go back to the system each time, and page faults cost more than arithmetic.
@@ -462,7 +462,7 @@ class ConditionalDistribution:
         """
         if not self._scalar:
             raise ValueError("Highest-density regions need scalar Y; this law has several components. Ask `prob`.")
-        level = float(check_probabilities(coverage, "coverage"))
+        level = check_number(coverage, "coverage", minimum=0, maximum=1, open_ends=True)
         levels = torch.linspace(0, 1, 513, dtype=torch.float64, device=self.left.device).clamp(1e-9)
         edges = self._quantile(levels)[:, 0]
         density = self._pdf((edges[:, None, :-1] + edges[:, None, 1:]) / 2)[:, 0]

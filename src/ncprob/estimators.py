@@ -209,25 +209,18 @@ class NCPClassifier(ClassifierMixin, NCPEstimator):
         x = frames.check_features(self, X, reset=True, tabular=tabular)
         labels = frames.check_labels(y, len(x))
         check_classification_targets(labels)
-        self.classes_, numbers = np.unique(labels, return_inverse=True)
+        classes, numbers = np.unique(labels, return_inverse=True)
         weights = None if sample_weight is None else frames.check_weights(sample_weight, len(x))
         held = None
         if validation_data is not None:
             held_x, held_labels = frames.check_pair(validation_data)
             held_x = frames.check_features(self, held_x, reset=False, tabular=tabular)
-            held = held_x, self._numbers(frames.check_labels(held_labels, len(held_x)))
-        one_hot = replace(recipe, n_classes=len(self.classes_), coordinates="raw")
+            held = held_x, _class_numbers(frames.check_labels(held_labels, len(held_x)), classes)
+            frames.check_held_out_length(held_x)
+        self.classes_ = classes
+        one_hot = replace(recipe, n_classes=len(classes), coordinates="raw")
         self._learn(x, numbers.astype(np.float64), weights, held, one_hot)
         return self
-
-    def _numbers(self, labels: NDArray[Any]) -> NDArray[np.float64]:
-        """Positions of labels in `classes_`."""
-        unknown = np.setdiff1d(labels, self.classes_)
-        if len(unknown):
-            raise ValueError(
-                f"`validation_data` must hold classes seen in `y`; got {unknown.tolist()} besides. Drop them."
-            )
-        return np.searchsorted(self.classes_, labels).astype(np.float64)
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Class probabilities, shape (n, n_classes); rows add to one."""
@@ -244,3 +237,11 @@ class NCPClassifier(ClassifierMixin, NCPEstimator):
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of every row."""
         return self.classes_[self.predict_proba(X).argmax(axis=1)]
+
+
+def _class_numbers(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.float64]:
+    """Positions of labels in `classes`."""
+    unknown = np.setdiff1d(labels, classes)
+    if len(unknown):
+        raise ValueError(f"`validation_data` must hold classes seen in `y`; got {unknown.tolist()} besides. Drop them.")
+    return np.searchsorted(classes, labels).astype(np.float64)

@@ -93,9 +93,17 @@ def check_labels(y: Any, n_rows: int) -> NDArray[Any]:
     _check_length(array, n_rows)
     if array.dtype.kind == "f":
         _check_finite(array, "y")
-    elif array.dtype == object and any(label is None or label != label for label in array):
+    # NumPy turns a NaN in a list of text into the text "nan".
+    labels = np.array(y, dtype=object).ravel() if isinstance(y, list | tuple) else array
+    if labels.dtype == object and any(_is_missing(label) for label in labels):
         raise ValueError("`y` must not contain missing labels (None or NaN). Drop these rows.")
     return array
+
+
+def _is_missing(label: Any) -> bool:
+    """None, NaN or pandas' NA: what does not equal itself, or does not say."""
+    same = label == label
+    return label is None or not isinstance(same, bool | np.bool_) or not same
 
 
 def _as_array(y: Any) -> NDArray[Any]:
@@ -170,9 +178,14 @@ def check_validation_data(
         raise ValueError(
             f"`validation_data` must have targets like `y`, shape {('n', *target_shape[1:])}; got {y.shape}."
         )
+    check_held_out_length(x)
+    return x, y
+
+
+def check_held_out_length(x: NDArray[Any]) -> None:
+    """Unbiased estimates of the loss need four rows."""
     if len(x) < 4:
         raise ValueError(f"`validation_data` must hold at least 4 rows; got {len(x)}. Pass more, or none.")
-    return x, y
 
 
 def target_names(y: Any) -> list[Any]:

@@ -153,13 +153,13 @@ def _index_batches(n: int, batch_size: int, seed: int, start: int, weights: Tens
         generator = torch.Generator().manual_seed((seed * 1_000_003 + e) % 2**63)
         rows = torch.randperm(n, generator=generator)
         if weights is not None:
-            rows = _systematic_sample(weights, generator)[rows]
+            rows = systematic_sample(weights, generator)[rows]
         for b in range(first, per_epoch):
             yield rows[b * size : (b + 1) * size]
         first = 0
 
 
-def _systematic_sample(weights: Tensor, generator: torch.Generator) -> Tensor:
+def systematic_sample(weights: Tensor, generator: torch.Generator) -> Tensor:
     """n rows drawn with probability ∝ weight; row i appears ⌊n w_i⌋ or ⌈n w_i⌉ times."""
     cumulative = weights.detach().cpu().double().cumsum(0)
     n = len(cumulative)

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 from ncprob.coordinates import LocationScale, out_of_fold
 from ncprob.diagnostics import HeldOutAnswers
-from ncprob.distribution import Support
+from ncprob.distribution import ConditionalDistribution, Support
 from ncprob.encoders import MLP
 from ncprob.guarantees import OperatorTerms, estimate_terms
 from ncprob.model import FittedModel, by_rows, right_features
 from ncprob.operator import SpectralOperator
 from ncprob.optimization import History, Runtime, Schedule
-from ncprob.pairs import TensorPairs, select
+from ncprob.pairs import TensorPairs, select, systematic_sample
 from ncprob.preprocessing import NormalScores, OneHot, robust_center_and_scale
 from ncprob.training import train_operator
 from ncprob.truncation import choose_truncation
@@ -108,18 +108,38 @@ def fit_model(training: Sample, held_out: Sample | None, recipe: Recipe, *, join
 
     With `join` the held-out rows, once they have chosen, also serve as atoms and in the statistics of whitening.
     """
+    _check_encoders(training, recipe)
     names = [recipe.coordinates]
     if recipe.coordinates == "auto":
         names = ["raw"] if _is_discrete(training.y) else ["raw", "residual"]
-    candidates = [_fit_candidate(name, training, held_out, recipe) for name in names]
-    if len(candidates) == 1 or held_out is None:
-        best = candidates[0]
-    else:
-        best = min(candidates, key=lambda candidate: held_out_crps(candidate.model, held_out))
-    if held_out is None:
-        return best
-    best = replace(best, terms=_operator_terms(best, training), answers=_held_out_answers(best.model, held_out))
+    judges = _by_weight(held_out, recipe.seed)
+    candidates = [_fit_candidate(name, training, judges, recipe) for name in names]
+    if judges is None or held_out is None:
+        return candidates[0]
+    best = candidates[0]
+    if len(candidates) > 1:
+        best = min(candidates, key=lambda candidate: held_out_crps(candidate.model, judges))
+    best = replace(best, terms=_operator_terms(best, training), answers=_held_out_answers(best.model, judges))
     return _complete(best, training, held_out, recipe) if join else best
+
+
+def _check_encoders(training: Sample, recipe: Recipe) -> None:
+    """Encoders of the user must give as many features as the rank: found out before any work is done."""
+    if recipe.x_encoder is not None or recipe.y_encoder is not None:
+        y_inputs = NormalScores.fit(training.y) if recipe.n_classes is None else OneHot(recipe.n_classes)
+        few = TensorPairs(select(training.x, slice(0, 4)), y_inputs(training.y[:4]))
+        with torch.no_grad():
+            _new_operator(few, recipe.rank or AUTO_WIDTH, recipe, recipe.seed).encode(few.x, few.y)
+
+
+def _by_weight(sample: Sample | None, seed: int) -> Sample | None:
+    """Rows drawn in proportion to their weights, to judge without weights; none if no row has any."""
+    if sample is None or sample.weights is None:
+        return sample
+    if not bool(sample.weights.sum() > 0):
+        return None
+    rows = systematic_sample(sample.weights, torch.Generator().manual_seed(seed)).to(sample.y.device)
+    return Sample(select(sample.x, rows), sample.y[rows])
 
 
 def _held_out_answers(model: FittedModel, sample: Sample) -> HeldOutAnswers:
@@ -130,10 +150,17 @@ def _held_out_answers(model: FittedModel, sample: Sample) -> HeldOutAnswers:
     inputs = sample.x if isinstance(sample.x, Tensor) else torch.zeros(m, 1)
     return HeldOutAnswers(
         inputs=inputs.reshape(m, -1).double().cpu().numpy(),
-        pit=law.pit(sample.y).reshape(m, -1).cpu().numpy(),
+        pit=_randomized_pit(law, sample.y).reshape(m, -1).cpu().numpy(),
         covered=((sample.y >= low) & (sample.y <= high)).cpu().numpy(),
         repair=law.repair_amounts().cpu().numpy(),
     )
+
+
+def _randomized_pit(law: ConditionalDistribution, y: Tensor) -> Tensor:
+    """F(y−) + U·(F(y) − F(y−)), U uniform: without U the PIT of a law with steps would not be uniform."""
+    upto, before = law.pit(y), law.pit(torch.nextafter(y, y.new_tensor(-torch.inf)))
+    uniform = torch.rand(upto.shape, generator=torch.Generator().manual_seed(0), dtype=upto.dtype).to(upto.device)
+    return before + uniform * (upto - before)
 
 
 def _operator_terms(candidate: Candidate, training: Sample) -> OperatorTerms | None:

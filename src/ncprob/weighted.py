@@ -162,5 +162,10 @@ def densest_cells(
     alone = torch.nn.functional.pad(chosen, (1, 1))
     first = chosen & ~alone[:, :-2]
     last = chosen & ~alone[:, 2:]
-    pieces = torch.stack([edges[:, :-1][first], edges[:, 1:][last]], dim=1)
-    return pieces, first.sum(dim=1)
+    row = first.nonzero()[:, 0]
+    low, high = edges[:, :-1][first], edges[:, 1:][last]
+    # Cells of width zero, inside a heavy atom, are equally dense; some left out must not part the others.
+    touching = (row[1:] == row[:-1]) & (low[1:] <= high[:-1])
+    starts = torch.nn.functional.pad(~touching, (1, 0), value=True)
+    ends = torch.nn.functional.pad(~touching, (0, 1), value=True)
+    return torch.stack([low[starts], high[ends]], dim=1), torch.bincount(row[starts], minlength=len(edges))

@@ -1,0 +1,27 @@
+"""The code in README and docs runs. Training is cut short: what is tested is that every call works."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import ncprob
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def code_of(page: Path) -> str:
+    return "\n".join(re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.S))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if code_of(page)], ids=lambda page: page.name)
+def test_code_blocks_run(page, monkeypatch):
+    monkeypatch.setitem(ncprob.base.NCPEstimator.__init__.__kwdefaults__, "max_steps", 60)
+    exec(compile(code_of(page), page.name, "exec"), {})
+
+
+def test_links_between_pages_exist():
+    for page in PAGES:
+        for link in re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text()):
+            assert (page.parent / link).exists(), f"{page.name} links to {link}"
