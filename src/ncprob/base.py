@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from ncprob import frames
 from ncprob._validation import check_choice, check_integer, check_number
 from ncprob.conditioning import TrainingRows
+from ncprob.dependence import Dependence, HeldOutFeatures, IndependenceResult, split_and_learn
 from ncprob.diagnostics import Diagnostics, summarize
 from ncprob.distribution import ConditionalDistribution
 from ncprob.guarantees import GuaranteeReport, report, target_moments
@@ -98,7 +99,7 @@ class NCPEstimator(BaseEstimator):
         recipe: Recipe,
     ) -> None:
         """Fit on checked arrays and keep what later questions need."""
-        self._device = recipe.device
+        self._device, self._seed = recipe.device, recipe.seed
         self._scaler = InputScaler.fit(torch.as_tensor(x)) if self.x_encoder is None else None
         sample = self._sample(x, target, weights)
         self._fit(sample, None if held is None else self._sample(*held, None), recipe)
@@ -121,7 +122,7 @@ class NCPEstimator(BaseEstimator):
     def _fit(self, sample: Sample, held_out: Sample | None, recipe: Recipe) -> None:
         n = len(sample)
         self.history_, self.n_steps_ = History(), 0
-        self._held_out_loss, self._terms, self._answers = float("nan"), None, None
+        self._held_out_loss, self._held_out, self._terms, self._answers = float("nan"), [], None, None
         if bool((sample.y == sample.y[0]).all()):
             warnings.warn(
                 "`y` is constant: the distribution is a point mass at its value, whatever X is.", stacklevel=3
@@ -144,7 +145,7 @@ class NCPEstimator(BaseEstimator):
             fitted = fit_model(training, held, recipe, join=join)
             self._model, self.history_ = fitted.model, fitted.history
             self.n_steps_, self._held_out_loss = fitted.history.n_steps, fitted.held_out_loss
-            self._terms, self._answers = fitted.terms, fitted.answers
+            self._held_out, self._terms, self._answers = fitted.held_out, fitted.terms, fitted.answers
         self.coordinates_ = self._model.coordinates
         ranks = self._model.ranks
         self.rank_ = ranks[0] if ranks else 0
@@ -291,6 +292,35 @@ class NCPEstimator(BaseEstimator):
         notes = () if raw else ("the operator is that of residuals; B and levels refer to sets of (y − m(X))/s(X).",)
         moments = target_moments(to_numpy(self._training_y)) if raw else None
         return report(self._terms, prob_A, prob_B, delta, constant=constant, target=moments, notes=notes)
+
+    def dependence(self) -> Dependence:
+        """χ² dependence Σσ², maximal correlation σ₁ and effective rank of (X, y), measured on held-out rows.
+
+        A raw model answers from its own singular functions. A residual model has taken the dependence on location and
+        scale away, so a small operator of (X, y) is learned on half of the training rows and read on the other half.
+        """
+        check_is_fitted(self)
+        if self.coordinates_ == "raw" and self._held_out and self.rank_ > 0:
+            return self._held_out[0].dependence()
+        return self._split_features(self._seed).dependence()
+
+    def independence_test(self, n_permutations: int = 999, random_state: int | None = None) -> IndependenceResult:
+        """Test of independence of X and y on the training rows, with an exact p-value.
+
+        Singular functions are learned on half of the rows and the other half is permuted
+        (see `ncprob.dependence.permutation_test`).
+        """
+        check_is_fitted(self)
+        check_integer(n_permutations, "n_permutations", minimum=1)
+        seed = self._seed if random_state is None else check_integer(random_state, "random_state", minimum=0)
+        return self._split_features(seed).test(n_permutations, seed)
+
+    def _split_features(self, seed: int) -> HeldOutFeatures:
+        if len(self._training_y) < MINIMUM_ROWS:
+            raise ValueError(f"At least {MINIMUM_ROWS} rows are needed to measure dependence. Fit on more rows.")
+        settings: dict[str, Any] = {} if self.x_encoder is None else {"x_encoder": self.x_encoder, "rank": self.rank}
+        x = self._encode(self._training_x)
+        return split_and_learn(x, self._training_y, seed=seed, device=self._device, **settings)
 
     def diagnostics(self) -> Diagnostics:
         """Gaps, spectrum, calibration and coverage on held-out rows; print it for a verdict in words."""

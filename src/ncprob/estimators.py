@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,6 +15,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from ncprob import frames
 from ncprob._validation import check_probabilities
 from ncprob.base import NCPEstimator
+from ncprob.calibration import ConformalCalibrator
 
 
 class NCPRegressor(RegressorMixin, NCPEstimator):
@@ -119,6 +121,7 @@ class NCPRegressor(RegressorMixin, NCPEstimator):
             held = frames.check_validation_data(self, validation_data, target.shape, self.x_encoder is None)
         self.target_names_ = frames.target_names(y)
         self._vector_target = target.ndim == 2
+        self._calibrator: ConformalCalibrator | None = None
         self._learn(x, target, weights, held, recipe)
         return self
 
@@ -149,11 +152,49 @@ class NCPRegressor(RegressorMixin, NCPEstimator):
         For a data frame X the result is a data frame with the labels `(variable, coverage, "lower"/"upper")`.
         """
         levels = check_probabilities(coverage, "coverage")
-        answer = self._shaped(self.predict_distribution(X).interval(levels, kind=kind), extra=1 + levels.ndim)
+        law = self.predict_distribution(X)
+        calibrator = self._calibrator
+        interval = law.interval(levels, kind) if calibrator is None else calibrator.interval(law, levels, kind)
+        answer = self._shaped(interval, extra=1 + levels.ndim)
         if not frames.is_frame(X):
             return answer
         by_level = np.moveaxis(answer.reshape(len(answer), len(self.target_names_), 2, -1), 3, 2)
         return frames.label(by_level, X, [self.target_names_, levels.reshape(-1).tolist(), ["lower", "upper"]])
+
+    def conformalize(
+        self, X_cal: Any, y_cal: Any, sample_weight: ArrayLike | None = None, method: str = "pit"
+    ) -> NCPRegressor:
+        """A copy whose `predict_interval` covers with finite-sample probability, for any coverage asked later.
+
+        Parameters
+        ----------
+        X_cal, y_cal : arrays or data frames
+            Rows that had no part in `fit`, exchangeable with the rows to come.
+        sample_weight : array of shape (n,), optional
+            Density ratios of new to calibration rows, for covariate shift.
+        method : {"pit", "cqr"}
+            Move the level of the interval or widen it; see `ncprob.calibration.ConformalCalibrator`.
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(0)
+        >>> X, y = rng.uniform(size=(600, 1)), rng.normal(size=600)
+        >>> model = NCPRegressor(max_steps=60, coordinates="raw", random_state=0).fit(X[:400], y[:400])
+        >>> calibrated = model.conformalize(X[400:], y[400:])
+        >>> calibrated.predict_interval([[0.5]], coverage=0.9).shape
+        (1, 2)
+        """
+        law = self.predict_distribution(X_cal)
+        target = frames.check_target(y_cal, len(law))
+        if target.reshape(len(target), -1).shape[1] != len(self.target_names_):
+            raise ValueError(
+                f"`y_cal` must have {len(self.target_names_)} column(s), as `y` in fit; got shape {target.shape}. "
+                "Pass the same targets."
+            )
+        weights = None if sample_weight is None else frames.check_weights(sample_weight, len(target))
+        calibrated = copy.copy(self)
+        calibrated._calibrator = ConformalCalibrator(law, target, weights, method)
+        return calibrated
 
     def expectation(self, f: Callable[[NDArray[np.float64]], ArrayLike], X: Any) -> NDArray[np.float64]:
         """E[f(y) | X] for a vectorised `f`: (m, q) → (m,) or (m, k)."""

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ncprob.coordinates import LocationScale, out_of_fold
+from ncprob.dependence import HeldOutFeatures
 from ncprob.diagnostics import HeldOutAnswers
 from ncprob.distribution import ConditionalDistribution, Support
 from ncprob.encoders import MLP
@@ -77,15 +78,6 @@ class Recipe:
         """Seed, checkpoint and progress of one stage."""
         path = None if self.checkpoint_dir is None else self.checkpoint_dir / stage
         return Runtime(seed=self.seed, checkpoint=path, progress=self.progress, description=stage)
-
-
-@dataclass(frozen=True)
-class HeldOutFeatures:
-    """Features of one operator on rows that did not train it, cut to its rank, with its values on all directions."""
-
-    left: Tensor
-    right: Tensor
-    values: Tensor
 
 
 @dataclass(frozen=True)
@@ -172,15 +164,15 @@ def _operator_terms(candidate: Candidate, training: Sample) -> OperatorTerms | N
     members = []
     for operator, rank, held in zip(model.operators, model.ranks, candidate.held_out, strict=True):
         seen = _features(operator, rank, pairs)
-        values = held.values.double().cpu().numpy()
+        values = operator.singular_values.double().cpu().numpy()
         members.append(
             estimate_terms(
-                held.left.double().cpu().numpy(),
-                held.right.double().cpu().numpy(),
+                held.left.cpu().numpy(),
+                held.right.cpu().numpy(),
                 values[:rank],
                 n_train=len(training),
                 sigma_next=float(values[rank:].max() if rank < len(values) else values.min()),
-                training=(seen.left.double().cpu().numpy(), seen.right.double().cpu().numpy()),
+                training=(seen.left.cpu().numpy(), seen.right.cpu().numpy()),
             )
         )
     return OperatorTerms.worst(members)
@@ -245,7 +237,7 @@ def _fit_candidate(name: str, training: Sample, held_out: Sample | None, recipe:
 def _features(operator: SpectralOperator, rank: int, pairs: TensorPairs) -> HeldOutFeatures:
     left = by_rows(operator.left_features, pairs.x, len(pairs))[:, :rank]
     right = by_rows(operator.right_features, pairs.y, len(pairs))[:, :rank]
-    return HeldOutFeatures(left, right, operator.singular_values.detach().clone())
+    return HeldOutFeatures(left.double(), right.double(), operator.singular_values[:rank].detach().double())
 
 
 def _postprocess(
