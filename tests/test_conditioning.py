@@ -105,7 +105,7 @@ def test_the_square_is_averaged_too(small):
     points = model.predict_distribution(X[rows_of(A, X)])
     second = points.moment(2).mean()
     np.testing.assert_allclose(model.given(A).moment(2), [second], rtol=1e-4)
-    np.testing.assert_allclose(model.given(A).expectation(lambda y: y**2), [[second]], rtol=1e-4)
+    np.testing.assert_allclose(model.given(A).expectation(lambda y: y**2), [second], rtol=1e-4)
     np.testing.assert_allclose(model.given(A).var(), [second - points.mean().mean() ** 2], rtol=1e-3)
 
 
@@ -154,7 +154,7 @@ def test_the_law_given_a_set_answers_like_any_law(small):
         assert law.prob(lambda y, low=low, high=high: (y[:, 0] >= low) & (y[:, 0] <= high)) >= 0.8 - 1e-9
     assert np.ptp(law.interval(0.8)) <= np.ptp(law.interval(0.8, kind="central"))
     assert law.prob((-inf, 0.2)) + law.prob((0.2, inf)) == pytest.approx(1)
-    np.testing.assert_allclose(law.expectation(lambda y: y), law.mean()[:, None])
+    np.testing.assert_allclose(law.expectation(lambda y: y), law.mean())
     assert law.sample(5, random_state=0).shape == (1, 5)
     assert isinstance(law.mean(), np.ndarray)
 
@@ -299,7 +299,7 @@ def test_rows_count_by_their_weights(weighted):
 def test_rows_of_weight_zero_are_not_there(weighted):
     model, X, weights = weighted
     A = np.arange(400) < 100
-    np.testing.assert_array_equal(model.given(A).cdf(GRID), model.given(A & (weights > 0)).cdf(GRID))
+    np.testing.assert_allclose(model.given(A).cdf(GRID), model.given(A & (weights > 0)).cdf(GRID), atol=joining(model))
     with pytest.raises(ValueError, match="`A` must contain at least one training row"):
         model.given(np.arange(400) < 50)
 

@@ -317,8 +317,11 @@ class ConditionalDistribution:
             )
             values = torch.where(weights > 0, firsts / weights.clamp(min=1e-300), 0.0)[:, None, :]
         else:
-            levels = (torch.arange(per_member, dtype=torch.float64, device=self.left.device) + 0.5) / per_member
-            index = self._in_chunks(lambda w, rows: self._atom_index(w, levels.expand(len(w), -1)))
+            # Offsets that differ by the golden ratio: members draw other atoms, so that errors of a mixture cancel.
+            member = torch.arange(len(self), dtype=torch.float64, device=self.left.device)[:, None]
+            step = torch.arange(per_member, dtype=torch.float64, device=self.left.device)
+            levels = (step + (0.5 + 0.618034 * member) % 1) / per_member
+            index = self._in_chunks(lambda w, rows: self._atom_index(w, levels[rows]))
             values = self.support.values[index].mT
             weights = torch.full_like(index, 1 / per_member, dtype=torch.float64)
         return self._from_base(values).mT, weights

@@ -164,7 +164,7 @@ def _operator_terms(candidate: Candidate, training: Sample) -> OperatorTerms | N
     members = []
     for operator, rank, held in zip(model.operators, model.ranks, candidate.held_out, strict=True):
         seen = _features(operator, rank, pairs)
-        values = operator.singular_values.double().cpu().numpy()
+        values = operator.singular_values.detach().double().cpu().numpy()
         members.append(
             estimate_terms(
                 held.left.cpu().numpy(),
