@@ -3,7 +3,7 @@
     python -m benchmarks.calibration --data PATH     # or set NCPROB_DATA; writes benchmarks/results/calibration.csv
 
 PATH holds concrete.csv.gz, power.csv.gz and kin8nm.parquet. Every method gets the same 60 % of the rows to fit, 20 % to
-calibrate and 20 % to test. Forests have 100 trees, gradient boosting scikit-learn's defaults: what their users would start with.
+calibrate and 20 % to test. Forests have 100 trees, gradient boosting scikit-learn's defaults: what users start with.
 Needs the extra: pip install -e '.[benchmarks]'.
 """
 

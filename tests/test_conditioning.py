@@ -1,14 +1,15 @@
 """Laws given sets: averages of pointwise laws, Bayes' rule, and closeness to exact truths."""
 
+from itertools import pairwise
 from math import inf, sqrt
 
 import numpy as np
 import pytest
 import torch
+from helpers import Table
 from scipy import stats
 from sklearn.exceptions import NotFittedError
 
-from helpers import Table
 from ncprob import Box, ConditionalDistribution, NCPRegressor, conditioning
 from ncprob.conditioning import TrainingRows
 from ncprob.datasets import LinearGaussian, TwoRegimes
@@ -136,7 +137,7 @@ def test_a_partition_adds_up(small):
     # law of total probability: P(B) = Σ P(B | A_k) P(A_k)
     model, X, _ = small
     cuts = [-inf, -0.4, 0.1, 0.6, inf]
-    parts = [Box([low, -inf], [high, inf]) for low, high in zip(cuts, cuts[1:], strict=False)]
+    parts = [Box([low, -inf], [high, inf]) for low, high in pairwise(cuts)]
     shares = [rows_of(part, X).mean() for part in parts]
     total = sum(share * model.given(part).cdf(GRID)[0] for share, part in zip(shares, parts, strict=True))
     np.testing.assert_allclose(model.given(SETS["all"]).cdf(GRID)[0], total, atol=2 * joining(model))
@@ -205,7 +206,7 @@ def test_near_the_truth_given_a_set(data, simulator, sets, request):
     model, X, _ = request.getfixturevalue(data)
     grid = np.linspace(-3.5, 3.5, 281)
     for low, high in sets:
-        n_rows = ((X > low) & (X <= high)).sum()
+        n_rows = rows_of(Box([low], [high]), X).sum()
         truth = simulator.truth(np.linspace(low, high, 2001)).cdf(grid).mean(axis=0)
         assert np.abs(model.given(Box(low, high)).cdf(grid)[0] - truth).max() < 2 * 1.95 / sqrt(n_rows)
 
@@ -297,7 +298,7 @@ def test_rows_count_by_their_weights(weighted):
 
 
 def test_rows_of_weight_zero_are_not_there(weighted):
-    model, X, weights = weighted
+    model, _, weights = weighted
     A = np.arange(400) < 100
     np.testing.assert_allclose(model.given(A).cdf(GRID), model.given(A & (weights > 0)).cdf(GRID), atol=joining(model))
     with pytest.raises(ValueError, match="`A` must contain at least one training row"):

@@ -1,5 +1,6 @@
 """Laws that every conditional distribution obeys, and exact truths."""
 
+from itertools import pairwise
 from math import factorial, inf
 
 import numpy as np
@@ -655,6 +656,161 @@ def test_joined_ties_keep_their_value_to_the_last_bit():
     assert support.values[:, 0].tolist() == [0.0, 0.1, 0.2, 0.3]
 
 
+# ---------------------------------------------------------------- highest-density regions
+
+
+@laws
+@given(SCALAR, st.floats(0.02, 0.98))
+def test_highest_density_regions_are_disjoint_and_hold_their_coverage(d, coverage):
+    for i, pieces in enumerate(d.highest_density_region(coverage)):
+        assert pieces.shape[1] == 2
+        assert (pieces[:, 0] <= pieces[:, 1]).all()
+        assert (pieces[1:, 0] > pieces[:-1, 1]).all()
+        atoms = member_atoms(d)[i]
+        inside = ((atoms >= pieces[:, 0]) & (atoms <= pieces[:, 1])).any(axis=1)
+        assert d.weights()[i] @ inside >= coverage - 1e-8  # cells end at atoms; the first starts at level 1e-9
+
+
+@laws
+@given(SCALAR)
+def test_highest_density_regions_are_nested(d):
+    levels = (0.1, 0.5, 0.8, 0.95)
+    regions = [d.highest_density_region(level) for level in levels]
+    for small, large in pairwise(regions):
+        for inner, outer in zip(small, large, strict=True):
+            holds = (inner[:, None, 0] >= outer[:, 0]) & (inner[:, None, 1] <= outer[:, 1])
+            assert holds.any(axis=1).all()
+
+
+def law_of(atoms, **move):
+    atoms = torch.as_tensor(atoms, dtype=torch.float64)
+    return ConditionalDistribution(Support(atoms, torch.zeros(len(atoms), 1)), torch.zeros(1, 1), **move)
+
+
+def normal_quantiles(n, location=0.0, scale=1.0):
+    return stats.norm.ppf((np.arange(n) + 0.5) / n, location, scale)
+
+
+def test_one_mode_gives_one_piece_close_to_the_shortest_interval():
+    # a cell of probability 1/512 is 1/(512·φ(1.645)) = 0.019 wide at the ends of a 90 % interval; two of them are
+    # allowed
+    d = law_of(normal_quantiles(4000))
+    (pieces,) = d.highest_density_region(0.9)
+    assert len(pieces) == 1
+    np.testing.assert_allclose(pieces, d.interval(0.9), atol=0.04)
+    np.testing.assert_allclose(pieces, [stats.norm.interval(0.9)], atol=0.04)
+
+
+@pytest.mark.parametrize("coverage", [0.5, 0.8, 0.95])
+def test_two_modes_give_two_pieces(coverage):
+    modes = stats.norm([-3, 3], 0.5)
+    d = law_of(np.concatenate([normal_quantiles(2000, -3, 0.5), normal_quantiles(2000, 3, 0.5)]))
+    (pieces,) = d.highest_density_region(coverage)
+    assert len(pieces) == 2
+    mass = sum(float(d.prob((low, high))) for low, high in pieces.tolist())
+    assert coverage - 4 / 512 <= mass <= coverage + 5 / 512  # (low, high] leaves out the atom at low
+    length = float((pieces[:, 1] - pieces[:, 0]).sum())
+    assert length < float(d.interval(coverage)[0, 1] - d.interval(coverage)[0, 0])
+    # by symmetry each piece is the shortest interval of its mode; at its ends a cell is 2·0.5/(512·φ(z)) wide
+    z = stats.norm.ppf((1 + coverage) / 2)
+    expected = np.stack(modes.interval(coverage), axis=1)
+    np.testing.assert_allclose(pieces, expected, atol=2 / (512 * stats.norm.pdf(z)) + 0.02)
+
+
+@laws
+@given(st.integers(0, 10_000), st.floats(-100, 100), st.floats(0.01, 100))
+def test_highest_density_regions_move_with_location_and_scale(seed, m, s):
+    atoms = np.random.default_rng(seed).normal(size=300)
+    move = {"location": torch.tensor([[m]]), "scale": torch.tensor([[s]])}
+    (base,), (moved,) = law_of(atoms).highest_density_region(0.7), law_of(atoms, **move).highest_density_region(0.7)
+    assert len(moved) == len(base)
+    np.testing.assert_allclose(moved, m + s * base, rtol=1e-5, atol=1e-5)
+
+
+def test_heavy_atoms_are_single_pieces():
+    d = law_of(np.repeat([0.0, 1.0, 2.0, 7.0], [40, 30, 20, 10]))
+    (pieces,) = d.highest_density_region(0.8)
+    assert pieces.tolist() == [[0, 0], [1, 1], [2, 2]]
+
+
+def test_regions_of_a_batch_are_those_of_its_members():
+    d = example()
+    for i, pieces in enumerate(d.highest_density_region(0.6)):
+        np.testing.assert_allclose(pieces, d[i].highest_density_region(0.6)[0], rtol=1e-9)
+
+
+def test_regions_need_scalar_y():
+    with pytest.raises(ValueError, match=r"Highest-density regions need scalar Y; .* Ask `prob`"):
+        example(q=2).highest_density_region(0.9)
+
+
+# ---------------------------------------------------------------- mixtures of members
+
+
+@laws
+@given(ANY, st.integers(0, 1000))
+def test_average_weights_are_those_of_the_mixture(d, seed):
+    shares = np.random.default_rng(seed).dirichlet(np.ones(len(d)))
+    in_order = ConditionalDistribution(d.support, d.left).average_weights(torch.tensor(shares)).numpy()
+    order = d.support.public_order
+    np.testing.assert_allclose(in_order if order is None else in_order[order], shares @ d.weights(), atol=1e-12)
+
+
+@laws
+@given(ANY, st.sampled_from([1, 7, 50, 200]))
+def test_located_atoms_are_few_and_keep_the_law(d, per_member):
+    values, weights = d.located_atoms(per_member)
+    n_atoms, q = len(d.support), d.support.n_components
+    assert values.shape == (len(d), min(per_member, n_atoms), q)
+    assert weights.shape == values.shape[:2]
+    np.testing.assert_allclose(weights.sum(dim=1), 1, rtol=1e-9)
+    mean = (weights[:, :, None] * values).sum(dim=1).numpy()
+    if n_atoms <= per_member:  # all of them
+        in_order = d.weights()
+        np.testing.assert_allclose(np.sort(weights, axis=1), np.sort(in_order, axis=1), atol=1e-12)
+    if n_atoms <= per_member or q == 1:  # runs are replaced by their mean
+        np.testing.assert_allclose(mean, d.mean().reshape(mean.shape), rtol=1e-9, atol=1e-9 * magnitude(d))
+    else:
+        drawn, atoms = values.numpy(), member_atoms(d)
+        assert all(np.isin(drawn[i, :, k], atoms[i, :, k]).all() for i in range(len(d)) for k in range(q))
+
+
+def test_drawn_vector_atoms_differ_between_members_so_that_errors_cancel():
+    # 400 members with one law, 8 atoms each: 3,200 distinct draws of 500 atoms. Drawn alike, the mean would be off by
+    # 1/√8 = 0.35; drawn in turn, by less than 3/√3200 = 0.05.
+    atoms = torch.tensor(np.random.default_rng(0).normal(size=(500, 2)))
+    zeros = torch.zeros(400, 2)
+    d = ConditionalDistribution(Support(atoms, torch.zeros(500, 1)), zeros[:, :1], location=zeros)
+    values, weights = d.located_atoms(8)
+    np.testing.assert_allclose((weights[:, :, None] * values).sum(dim=1).mean(dim=0), atoms.mean(dim=0), atol=0.05)
+
+
+@laws
+@given(ANY)
+def test_repair_by_definition(d):
+    ratio = 1 + d.left.numpy() @ d.support.features.numpy().T
+    omega = d.support.weights.numpy()
+    kept, lost = np.maximum(ratio, 0) @ omega, np.maximum(-ratio, 0) @ omega
+    repair = d.repair_amounts().numpy()
+    assert (repair >= 0).all()
+    np.testing.assert_allclose(repair[kept > 0], (lost / np.where(kept > 0, kept, 1))[kept > 0], rtol=1e-9, atol=1e-12)
+
+
+def test_valid_ratios_need_no_repair():
+    support = Support(torch.tensor([0.0, 1.0]), torch.tensor([[-1.0], [1.0]]))
+    d = ConditionalDistribution(support, torch.tensor([[0.5], [3.0]]))
+    assert d.repair_amounts().tolist() == [0, 0.5]  # ratios 0.5, 1.5 and −2, 4
+
+
+@laws
+@given(SCALAR)
+def test_probability_is_prob_as_a_tensor(d):
+    for region in ((-1.0, 0.5), Box(0.0, inf), lambda y: y[:, 0] > 0.3):
+        answer = d.probability(region)
+        assert isinstance(answer, torch.Tensor)
+        np.testing.assert_array_equal(answer.numpy(), d.prob(region))
+
+
 # ---------------------------------------------------------------- bad questions
 
 
@@ -666,6 +822,8 @@ def test_joined_ties_keep_their_value_to_the_last_bit():
         (lambda d: d.quantile([0.5, -0.1]), ValueError, "got -0.1"),
         (lambda d: d.interval(90), ValueError, "`coverage` must lie strictly between 0 and 1; got 90"),
         (lambda d: d.interval(0.9, kind="centre"), ValueError, "`kind` must be one of .* Did you mean 'central'"),
+        (lambda d: d.highest_density_region(90), ValueError, r"`coverage` must lie in \(0, 1\); got 90"),
+        (lambda d: d.highest_density_region([0.5, 0.9]), TypeError, "`coverage` must be a number; got"),
         (lambda d: d.cdf(float("nan")), ValueError, "`t` must not hold NaN"),
         (lambda d: d.cdf("zero"), TypeError, "`t` must be numeric; got str"),
         (lambda d: d.cdf(np.zeros((3, 2))), ValueError, r"`t` must be .* got shape \(3, 2\) for 4 members. Ask"),

@@ -142,3 +142,34 @@ def test_padded_cumsum_ends_at_exactly_one():
     assert cumulative[0, 0] == 0
     assert cumulative[0, -1] == 1
     assert bool((cumulative.diff(dim=1) >= 0).all())
+
+
+@st.composite
+def cells(draw):
+    """Edges (rows, cells + 1) in increasing order, often tied, and densities that differ from each other."""
+    rows, n = draw(st.integers(1, 3)), draw(st.integers(1, 12))
+    edges = [sorted(draw(st.lists(st.integers(0, 8), min_size=n + 1, max_size=n + 1))) for _ in range(rows)]
+    ranks = [draw(st.permutations(range(n))) for _ in range(rows)]
+    return torch.tensor(edges, dtype=torch.float64), torch.tensor(ranks, dtype=torch.float64)
+
+
+@fixed
+@given(cells(), st.floats(0.01, 0.99))
+def test_densest_cells_by_joining_them_one_by_one(edges_and_density, level):
+    edges, density = edges_and_density
+    pieces, counts = weighted.densest_cells(edges, density, level)
+    expected, lengths = [], []
+    for edge, dense in zip(edges.tolist(), density.tolist(), strict=True):
+        n = len(dense)
+        n_wanted = next(k for k in range(1, n + 1) if k / n >= level - 1e-12)
+        chosen = sorted(sorted(range(n), key=lambda j: -dense[j])[:n_wanted])
+        own = [[edge[chosen[0]], edge[chosen[0] + 1]]]
+        for j in chosen[1:]:
+            if edge[j] <= own[-1][1]:
+                own[-1][1] = edge[j + 1]
+            else:
+                own.append([edge[j], edge[j + 1]])
+        expected += own
+        lengths.append(len(own))
+    assert counts.tolist() == lengths
+    assert pieces.tolist() == expected
