@@ -3,7 +3,7 @@
 Four kinds of dependence and none, at several sample sizes; every method gets the same data and as many permutations.
 All samples are scalar pairs of moderate dependence, so that no method finds everything or nothing.
 
-    python benchmarks/independence_power.py [--repetitions 60] [--seed 0]
+    python benchmarks/independence_power.py [--repetitions 40] [--seed 0]
 
 Distance correlation (Székely, Rizzo & Bakirov 2007) and HSIC (Gretton et al. 2008, Gaussian kernels with the median
 bandwidth) are both of the form ⟨K_x, K_y permuted⟩ with centred matrices, so one routine serves both.
@@ -125,7 +125,7 @@ def table(rows: list[dict[str, object]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--repetitions", type=int, default=60)
+    parser.add_argument("--repetitions", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     rows = measure(arguments.repetitions, arguments.seed)

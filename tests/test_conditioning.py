@@ -319,6 +319,15 @@ def test_models_that_know_only_the_marginal():
     np.testing.assert_allclose(few.given(Box(0.0, 0.1)).cdf([1.0, 4.0]), [[0.2, 0.5]])
 
 
+def test_a_model_of_rank_zero_gives_the_marginal():
+    # held-out rows where y falls with x support no singular function of a y that rises
+    X, y = LinearGaussian().sample(200, random_state=0)
+    model = regressor().fit(X, y, validation_data=(X, -y))
+    assert model.rank_ == 0
+    np.testing.assert_allclose(model.given(Box(0, 1)).cdf(GRID)[0], (y[:, None] <= GRID).mean(axis=0), atol=1e-9)
+    np.testing.assert_allclose(model.given_target((0, 1)).mean(), [X.mean()], atol=1e-9)
+
+
 def test_changing_the_arrays_after_fit_changes_nothing():
     X, y = plane(60)
     model = regressor(max_steps=5).fit(X, y)
@@ -390,6 +399,13 @@ def test_a_discrete_table_is_answered_exactly(copies):
     reverse = rows.reverse(states, (0.5, 3.0), export=None)
     posterior = table.joint[:, 1:4].sum(dim=1) / table.q[1:4].sum()
     np.testing.assert_allclose(reverse.cdf([0.0, 1.0, 2.0, 3.0])[0], posterior.cumsum(0), atol=1e-12)
+
+
+@pytest.mark.parametrize("n", [5, 2000])  # fewer and more rows than representatives
+def test_rows_without_features_give_the_marginal(n):
+    laws = ConditionalDistribution(Support(torch.arange(4.0), torch.zeros(4, 0)), torch.zeros(n, 0))
+    law = TrainingRows(laws, torch.ones(n, dtype=torch.float64)).given(torch.arange(n) > 2, None)
+    assert law.weights().tolist() == [[0.25] * 4]
 
 
 def test_pooled_atoms_are_moved_by_their_own_rows():

@@ -68,7 +68,7 @@ def _averaged(laws: ConditionalDistribution, omega: Tensor) -> Support:
     of their laws.
     """
     support, left = laws.support, laws.left
-    chosen, share = _representatives(left[:, 0], omega)
+    chosen, share = _representatives(left[:, :1].sum(dim=1), omega)  # a rank of zero has no first column
     mean_left = omega.to(left.dtype) @ left
     linear = support.weights * (1 + (support.features @ mean_left).double())
     some_left = share.to(left.dtype) @ left[chosen]

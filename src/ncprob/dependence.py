@@ -32,9 +32,6 @@ GATE_STRENGTH, GATE_INPUTS = 0.03, 4  # from four inputs on some may be useless
 RIDGE = 1.0  # strong: a test wants few directions it can rely on, not many; best of 0.01 … 100 in power
 CHUNK_ELEMENTS = 2**22
 
-LeftFeatures = Float[Tensor, "rows rank"]
-RightFeatures = Float[Tensor, "rows rank"]
-
 
 @dataclass(frozen=True)
 class Dependence:
@@ -95,8 +92,8 @@ class IndependenceResult:
 class HeldOutFeatures:
     """Features u(x_i), v(y_i) of rows that had no part in learning u, v and the singular values."""
 
-    left: LeftFeatures
-    right: RightFeatures
+    left: Float[Tensor, "rows rank"]
+    right: Float[Tensor, "rows rank"]
     singular_values: Float[Tensor, " rank"]
 
     def dependence(self) -> Dependence:
@@ -111,10 +108,8 @@ class HeldOutFeatures:
 # -------------------------------------------------------------------- strength
 
 
-def dependence_from_features(
-    u_held: LeftFeatures, v_held: RightFeatures, singular_values: Float[Tensor, " rank"]
-) -> Dependence:
-    """Strength of dependence from held-out features and the singular values of training.
+def dependence_from_features(u_held: Tensor, v_held: Tensor, singular_values: Tensor) -> Dependence:
+    """Strength of dependence from held-out features (rows, rank) and the singular values (rank,) of training.
 
     The i-th singular value is the held-out correlation of u_i(X) and v_i(Y), cut at 0. With g = Σ s_i u_i v_i
     centred, χ² is the largest −L of any multiple of g,
@@ -166,13 +161,13 @@ def _effective_rank(values: Tensor) -> float:
 
 
 def permutation_test(
-    u_held: LeftFeatures,
-    v_held: RightFeatures,
-    singular_values: Float[Tensor, " rank"] | None = None,
+    u_held: Tensor,
+    v_held: Tensor,
+    singular_values: Tensor | None = None,
     n_permutations: int = 999,
     random_state: int | torch.Generator | None = None,
 ) -> IndependenceResult:
-    """Test whether X and Y are independent, from features learned on other rows.
+    """Test whether X and Y are independent, from features (rows, rank) learned on other rows.
 
     With singular values s the statistic is Σ_i s_i Cov(u_i, v_i), the mean held-out density ratio less 1: directions
     count as much as training trusted them. Without, it is Σ_ij Cov(u_i, v_j)², which looks along all pairs alike: for
@@ -208,7 +203,7 @@ def _statistics(u: Tensor, v: Float[Tensor, "b rows rank"], weights: Tensor | No
     return (u.mT @ v / len(u)).square().sum(dim=(1, 2))
 
 
-def _permutations(u: Tensor, count: int, generator: torch.Generator) -> Iterator[Float[Tensor, "b rows"]]:
+def _permutations(u: Tensor, count: int, generator: torch.Generator) -> Iterator[Tensor]:
     """Random orders of the rows, in chunks of bounded size."""
     m, d = u.shape
     step = max(1, CHUNK_ELEMENTS // (m * d))

@@ -277,7 +277,8 @@ class NCPClassifier(ClassifierMixin, NCPEstimator):
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of every row."""
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+        numbers = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[numbers]
 
 
 def _class_numbers(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.float64]:

@@ -83,7 +83,7 @@ def check_labels(y: Any, n_rows: int) -> NDArray[Any]:
     array = _as_array(y)
     if array.ndim == 2 and array.shape[1] == 1:
         warnings.warn(
-            "`y` is a column-vector y was passed when a 1d array was expected; it is flattened.",
+            "A column-vector y was passed when a 1d array was expected; it is flattened.",
             DataConversionWarning,
             stacklevel=3,
         )

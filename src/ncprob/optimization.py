@@ -107,6 +107,10 @@ class Runtime:
     progress: bool | Literal["auto"] = "auto"
     description: str = "training"
 
+    def __post_init__(self) -> None:
+        if self.progress != "auto" and not isinstance(self.progress, bool):
+            raise ValueError(f"`progress` must be True, False or 'auto'; got {self.progress!r}. Choose one of these.")
+
 
 def minimize(
     model: nn.Module,
@@ -278,7 +282,8 @@ class _Run:
             ) from error
         if facts.get("format") != CHECKPOINT_FORMAT or facts.get("identity") != self.identity:
             raise ValueError(
-                f"`checkpoint_dir` holds the checkpoint of another fit ({path.name}): settings or data differ. "
+                f"`checkpoint_dir` holds the checkpoint of another fit ({path.name}): settings, data or "
+                "starting weights differ. "
                 "Remove it or choose another directory."
             )
         self._restore(facts, tensors)

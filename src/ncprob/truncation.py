@@ -44,7 +44,10 @@ def held_out_losses(operator: SpectralOperator, held_out: PairMoments) -> Float[
 def choose_truncation(
     operator: SpectralOperator, training: PairMoments, held_out: PairMoments, rank: int | None = None
 ) -> Truncation:
-    """Ridge and rank with the lowest held-out loss; `rank` fixes the rank. Rank 0 means: independent."""
+    """Ridge and rank with the lowest held-out loss; `rank` fixes the rank, rank 0 means independent.
+
+    The operator is left whitened with the last ridge tried: whiten it again with the one chosen.
+    """
     best: Truncation | None = None
     for ridge in RIDGES:
         operator.whiten(training, ridge=ridge)
