@@ -1,6 +1,9 @@
 """Shapes are types: jaxtyping annotations of the tensor modules are checked while tests run."""
 
+import torch
 from jaxtyping import install_import_hook
+
+torch.set_num_threads(1)  # small tensors gain nothing from more, and test workers share the cores
 
 TENSOR_MODULES = (
     "linalg",

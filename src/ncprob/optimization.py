@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -106,6 +107,7 @@ class Runtime:
     checkpoint: Path | None = None
     progress: bool | Literal["auto"] = "auto"
     description: str = "training"
+    stop: threading.Event | None = None  # set by another thread to end the run
 
     def __post_init__(self) -> None:
         if self.progress != "auto" and not isinstance(self.progress, bool):
@@ -147,6 +149,8 @@ def _minimize(
         total=schedule.max_steps, initial=run.step, desc=runtime.description, disable=disable, leave=False
     ) as bar:
         while run.step < schedule.max_steps and not run.history.stopped_early:
+            if runtime.stop is not None and runtime.stop.is_set():
+                raise RuntimeError("Training was stopped, because the fit it belongs to has failed or was interrupted.")
             run.update(objective(*next(batches)))
             bar.update()
             if run.step % schedule.validate_every == 0 or run.step == schedule.max_steps:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -67,6 +69,7 @@ class Recipe:
     y_encoder: nn.Module | None = None
     checkpoint_dir: Path | None = None
     progress: bool | Literal["auto"] = "auto"
+    stop: threading.Event | None = None
 
     def gate_strength(self, x: Any) -> float:
         """Strength of the input gates; by default only where there are enough inputs for some to be useless."""
@@ -77,7 +80,7 @@ class Recipe:
     def runtime(self, stage: str) -> Runtime:
         """Seed, checkpoint and progress of one stage."""
         path = None if self.checkpoint_dir is None else self.checkpoint_dir / stage
-        return Runtime(seed=self.seed, checkpoint=path, progress=self.progress, description=stage)
+        return Runtime(seed=self.seed, checkpoint=path, progress=self.progress, description=stage, stop=self.stop)
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,7 @@ def fit_model(training: Sample, held_out: Sample | None, recipe: Recipe, *, join
     if recipe.coordinates == "auto":
         names = ["raw"] if _is_discrete(training.y) else ["raw", "residual"]
     judges = _by_weight(held_out, recipe.seed)
-    candidates = [_fit_candidate(name, training, judges, recipe) for name in names]
+    candidates = _fit_candidates(names, training, judges, recipe)
     if judges is None or held_out is None:
         return candidates[0]
     best = candidates[0]
@@ -113,6 +116,21 @@ def fit_model(training: Sample, held_out: Sample | None, recipe: Recipe, *, join
         best = min(candidates, key=lambda candidate: held_out_crps(candidate.model, judges))
     best = replace(best, terms=_operator_terms(best, training), answers=_held_out_answers(best.model, judges))
     return _complete(best, training, held_out, recipe) if join else best
+
+
+def _fit_candidates(names: list[str], training: Sample, held_out: Sample | None, recipe: Recipe) -> list[Candidate]:
+    """Fit every candidate; side by side on a CPU with several cores, since one small network cannot use two."""
+    if len(names) == 1 or recipe.device.type != "cpu" or torch.get_num_threads() == 1:
+        return [_fit_candidate(name, training, held_out, recipe) for name in names]
+    stop = threading.Event()
+    together = replace(recipe, stop=stop)
+    with ThreadPoolExecutor(len(names)) as pool:
+        running = [pool.submit(_fit_candidate, name, training, held_out, together) for name in names]
+        try:
+            return [candidate.result() for candidate in running]
+        except BaseException:
+            stop.set()
+            raise
 
 
 def _check_encoders(training: Sample, recipe: Recipe) -> None:
@@ -320,10 +338,13 @@ def _new_operator(pairs: TensorPairs, width: int, recipe: Recipe, seed: int) -> 
         return SpectralOperator(x_encoder, y_encoder, width).to(recipe.device)
 
 
+_seeding = threading.Lock()  # torch has one global generator
+
+
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Seed torch inside a block and leave the global generator as it was."""
-    with torch.random.fork_rng(devices=[]):
+    with _seeding, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
 
