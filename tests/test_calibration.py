@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ncprob.calibration import KINDS, METHODS, ConformalCalibrator, conformal_quantile
-from ncprob.distribution import ConditionalDistribution, Support
+from ncprob.distribution import ConditionalDistribution
+from ncprob.support import Support
 
 fixed = settings(max_examples=40, deadline=None, derandomize=True)
 COVERAGES = [0.05, 0.3, 0.5, 0.8, 0.9, 0.95]

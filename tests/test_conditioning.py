@@ -13,7 +13,7 @@ from sklearn.exceptions import NotFittedError
 from ncprob import Box, ConditionalDistribution, NCPRegressor, conditioning
 from ncprob.conditioning import TrainingRows
 from ncprob.datasets import LinearGaussian, TwoRegimes
-from ncprob.distribution import Support
+from ncprob.support import Support
 
 
 def regressor(**options):
@@ -423,13 +423,14 @@ def test_pooled_atoms_are_moved_by_their_own_rows():
 
 def test_representatives_have_equal_shares_of_the_weight(monkeypatch):
     monkeypatch.setattr(conditioning, "REPRESENTATIVES", 8)
+    monkeypatch.setattr(conditioning, "LAW_ELEMENTS", 10)
     key = torch.tensor(np.random.default_rng(0).permutation(100).astype(float))
     omega = torch.where(key < 50, 3.0, 1.0).double() / 200
-    chosen, share = conditioning._representatives(key, omega)
+    chosen, share = conditioning._representatives(key, omega, 10)
     assert share.tolist() == [1 / 8] * 8
     assert key[chosen].tolist() == sorted(key[chosen].tolist())
     assert (key[chosen] < 50).sum() == 6  # three quarters of the weight
-    everyone, shares = conditioning._representatives(key[:8], omega[:8])
+    everyone, shares = conditioning._representatives(key[:8], omega[:8], 10)
     assert everyone.tolist() == list(range(8))
     assert shares is not omega
     assert torch.equal(shares, omega[:8])

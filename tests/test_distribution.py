@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from ncprob import Box, ConditionalDistribution, distribution
-from ncprob.distribution import Support
+from ncprob import Box, ConditionalDistribution, distribution, support
+from ncprob.support import Support
 
 laws = settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 LEVELS = np.array([0.01, 0.05, 0.25, 0.5, 0.75, 0.9, 0.99])
@@ -390,7 +390,9 @@ def test_location_and_scale_map_every_answer(d, m, s):
     near = {"rtol": 1e-9, "atol": 1e-9 * magnitude(d) * s}
     np.testing.assert_allclose(moved.mean(), m + s * d.mean(), **near)
     np.testing.assert_allclose(moved.std(), s * d.std(), rtol=1e-6, atol=1e-7 * magnitude(d) * s)
-    np.testing.assert_allclose(moved.moment(3, central=True), s**3 * d.moment(3, central=True), rtol=1e-9)
+    np.testing.assert_allclose(
+        moved.moment(3, central=True), s**3 * d.moment(3, central=True), rtol=1e-7, atol=1e-12
+    )  # cubes may cancel
     np.testing.assert_allclose(moved.cov(), s**2 * d.cov(), rtol=1e-9)
     np.testing.assert_allclose(moved.quantile(LEVELS), m + s * d.quantile(LEVELS), **near)
     np.testing.assert_allclose(moved.interval(0.8), m + s * d.interval(0.8), **near)
@@ -627,16 +629,16 @@ def test_gaussian_pair_by_mehlers_expansion():
 
 
 def test_joined_atoms_keep_mean_and_move_the_cdf_by_one_bin(monkeypatch):
-    monkeypatch.setattr(distribution, "MAX_ATOMS", 300)
-    monkeypatch.setattr(distribution, "TAIL_ATOMS", 20)
+    monkeypatch.setattr(support, "MAX_ATOMS", 300)
+    monkeypatch.setattr(support, "TAIL_ATOMS", 20)
     rng = np.random.default_rng(0)
     y, v = torch.tensor(rng.standard_cauchy(5000)), torch.tensor(rng.normal(size=(5000, 2)))
     left = torch.zeros(1, 2, dtype=torch.float64)
     full, few = (ConditionalDistribution(make(y, v), left) for make in (Support, Support.compressed))
-    assert len(few.support) == 300
+    assert len(few.support) == pytest.approx(300, abs=3)  # neighbours of a bin border may fall either way
     assert few.mean() == pytest.approx(float(full.mean()), rel=1e-9)
     t = torch.sort(y).values
-    assert (few.cdf(t) - full.cdf(t)).abs().max() <= 1 / 260 + 1e-9  # 260 bins between the tails
+    assert (few.cdf(t) - full.cdf(t)).abs().max() <= 1 / 260 + 1 / 5000  # 260 bins between the tails, and one atom
     np.testing.assert_array_equal(few.support.values[:20, 0], t[:20])
     np.testing.assert_array_equal(few.support.values[-20:, 0], t[-20:])
 
@@ -846,3 +848,69 @@ def test_probability_is_prob_as_a_tensor(d):
 def test_bad_questions_are_named(ask, error, message, located):
     with pytest.raises(error, match=message):
         ask(example(located=located))
+
+
+@pytest.mark.parametrize("weighted_rows", [False, True], ids=["plain", "weighted"])
+def test_joining_leaves_point_masses_alone(weighted_rows):
+    rng = np.random.default_rng(0)
+    y = np.where(rng.random(20_000) < 0.37, 0.0, rng.normal(size=20_000))
+    y = np.where(rng.random(20_000) < 0.2, y.round(1), y)  # and values heaped on a grid
+    omega = rng.random(20_000) if weighted_rows else np.ones(20_000)
+    few = ConditionalDistribution(
+        Support.compressed(torch.tensor(y), torch.zeros(20_000, 1), torch.tensor(omega)), torch.zeros(1, 1)
+    )
+    omega = omega / omega.sum()
+    for t in (-0.5, -1e-9, 0.0, 0.1, 0.5):
+        # A bin holds 1/3840 of the mass; 0 and the multiples of 0.1 near it are heavier, so they stand alone.
+        assert few.cdf(t).item() == pytest.approx(omega[y <= t].sum(), abs=1 / 3840 + 1e-4)
+    assert few.prob(lambda v: v[:, 0] == 0).item() == pytest.approx(omega[y == 0].sum(), abs=1e-9)
+
+
+def test_values_without_weight_are_no_atoms():
+    y, omega = torch.arange(10_000.0), torch.zeros(10_000)
+    omega[::100] = 1
+    law = ConditionalDistribution(Support.compressed(y, torch.zeros(10_000, 1), omega), torch.zeros(1, 1))
+    np.testing.assert_array_equal(law.support.values[:, 0], y[::100])
+
+
+def test_moved_integer_atoms_stay_integers_and_every_answer_agrees():
+    rng = np.random.default_rng(0)
+    support = Support(torch.tensor(rng.normal(size=300)), torch.tensor(rng.normal(size=(300, 2))))
+    d = ConditionalDistribution(
+        support,
+        torch.tensor(0.3 * rng.normal(size=(4, 2))),
+        location=torch.tensor([[3.2], [10.0], [-2.5], [100.0]]),
+        scale=torch.tensor([[0.7], [3.0], [1.5], [20.0]]),
+        integer=torch.tensor([True]),
+        export=to_numpy,
+    )
+    atoms, w = d.atoms, d.weights()
+    np.testing.assert_array_equal(atoms, atoms.round())
+    np.testing.assert_allclose(d.mean(), (w * atoms).sum(axis=1))
+    np.testing.assert_allclose(d.var(), (w * (atoms - d.mean()[:, None]) ** 2).sum(axis=1))
+    np.testing.assert_allclose(d.cov()[:, 0, 0], d.var())
+    np.testing.assert_array_equal(d.cdf([3.0, 9.4]), np.stack([d.cdf(3.7), d.cdf(9.0)], axis=1))  # steps at integers
+    np.testing.assert_allclose(d.prob(lambda y: y[:, 0] % 1 == 0), 1)
+    np.testing.assert_allclose(d.expectation(lambda y: y), d.mean())
+    q = d.quantile([0.1, 0.5, 0.9])
+    np.testing.assert_array_equal(q, q.round())
+    y = np.array([3.0, 12.0, -4.0, 90.0])
+    spread = np.abs(atoms[:, :, None] - atoms[:, None, :])
+    brute = (w * np.abs(atoms - y[:, None])).sum(1) - 0.5 * np.einsum("ni,nij,nj->n", w, spread, w)
+    np.testing.assert_allclose(d.crps(y), brute)
+
+
+def test_density_of_the_spread_part_survives_a_point_mass():
+    rng = np.random.default_rng(0)
+    y = np.concatenate([np.zeros(3000), rng.normal(3, 1, 7000)])
+    law = ConditionalDistribution(Support.compressed(torch.tensor(y), torch.zeros(10_000, 1)), torch.zeros(1, 1))
+    t = np.linspace(2.5, 4, 16)
+    # 7,000 points and a bandwidth of 0.15 standard deviations: about 1,000 points in each window, 4/√1000 ≈ 0.13.
+    np.testing.assert_allclose(law.pdf(t)[0], 0.7 * stats.norm(3, 1).pdf(t), rtol=0.15)
+
+
+def test_infinite_values_of_f_count_only_where_there_is_mass():
+    support = Support(torch.tensor([0.0, 1.0]), torch.tensor([[-1.0], [1.0]]))
+    d = ConditionalDistribution(support, torch.tensor([[1.0], [0.0]]), export=to_numpy)  # all mass at 1; half and half
+    with np.errstate(divide="ignore"):
+        np.testing.assert_array_equal(d.expectation(lambda y: 1 / y), [1.0, np.inf])

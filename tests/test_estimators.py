@@ -209,7 +209,8 @@ def test_coordinates_auto_finds_raw_where_location_and_scale_say_little():
     models = {kind: accurate(coordinates=kind).fit(*data) for kind in ("raw", "residual", "auto")}
     errors = {kind: ks_to_truth(model, simulator, data[0], grid) for kind, model in models.items()}
     assert errors["auto"] == errors[models["auto"].coordinates_]
-    assert errors["auto"] < 0.12  # 0.5/√100: about 100 rows near each condition, doubled for training noise
+    # 100 rows near each condition give 0.5/√100 = 0.05; 300 short steps on 2,000 rows cost about as much again, twice.
+    assert errors["auto"] < 0.18
 
 
 @pytest.mark.parametrize("postprocessing", ["none", "centering", "whitening"])
@@ -272,7 +273,7 @@ def test_rows_of_weight_zero_carry_no_mass(q):
 
 
 def test_few_rows_keep_their_weights():
-    with pytest.warns(UserWarning, match="only 3 rows"):
+    with pytest.warns(UserWarning, match="only 2 rows"):
         model = fast().fit(X[:3], [1.0, 2.0, 3.0], sample_weight=[1, 0, 3])
     assert model.predict(NEW) == pytest.approx(np.full(7, 2.5))
 
@@ -450,7 +451,7 @@ def test_a_constant_column_of_x_does_no_harm():
     [
         ({"rank": 0}, ValueError, "`rank` must be at least 1; got 0. Raise `rank`"),
         ({"rank": 2.5}, TypeError, "`rank` must be an integer; got 2.5 of type float"),
-        ({"rank": "all"}, TypeError, "`rank` must be an integer; got 'all'"),
+        ({"rank": "all"}, TypeError, "`rank` must be a number or 'auto'; got 'all'"),
         ({"hidden_sizes": (8, 0)}, ValueError, "`hidden_sizes` must be at least 1; got 0"),
         ({"hidden_sizes": 8}, TypeError, "`hidden_sizes` must be"),
         ({"coordinates": "residuals"}, ValueError, "`coordinates` must be one of .* Did you mean 'residual'"),

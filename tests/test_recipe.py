@@ -7,7 +7,9 @@ import pytest
 import torch
 from torch import nn
 
+from ncprob import NCPRegressor, optimization
 from ncprob import recipe as recipes
+from ncprob.datasets import TwoRegimes
 from ncprob.optimization import Schedule
 from ncprob.recipe import Recipe, Sample, fit_model, held_out_crps, marginal_model
 
@@ -140,3 +142,33 @@ def test_a_seeded_block_leaves_the_global_generator_alone():
     with recipes.seeded(3):
         assert torch.equal(first, torch.rand(2))
     assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_candidates_side_by_side_and_one_by_one_are_the_same_to_the_bit():
+    X, y = TwoRegimes().sample(300, random_state=0)
+
+    def answers(threads):
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        try:
+            return NCPRegressor(max_steps=60, random_state=0, device="cpu").fit(X, y).predict_quantiles(X[:20])
+        finally:
+            torch.set_num_threads(before)
+
+    np.testing.assert_array_equal(answers(1), answers(2))
+
+
+def test_a_failing_candidate_stops_the_other(monkeypatch):
+    steps = []
+
+    def update(run, loss):
+        steps.append(run.runtime.description)
+        if run.runtime.description.startswith("raw") and len(steps) > 5:
+            raise KeyboardInterrupt
+        run.step += 1
+
+    monkeypatch.setattr(optimization._Run, "update", update)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    X, y = TwoRegimes().sample(300, random_state=0)
+    with pytest.raises(KeyboardInterrupt):
+        NCPRegressor(max_steps=10**9, random_state=0, device="cpu").fit(X, y)  # would never end by itself

@@ -10,7 +10,6 @@ from ncprob._validation import (
     check_integer,
     check_number,
     check_probabilities,
-    check_unknown_names,
 )
 
 OPTIONS = ("none", "centering", "whitening")
@@ -24,7 +23,6 @@ def test_good_values_pass():
     assert check_probabilities(0.5, "alpha").shape == ()
     assert check_probabilities(np.array([0.1, 0.9]), "alpha").tolist() == [0.1, 0.9]
     assert as_float_tensor([1, 2], "t").dtype == torch.float64
-    check_unknown_names(["none"], OPTIONS, "kind")
 
 
 @pytest.mark.parametrize(
@@ -43,11 +41,6 @@ def test_good_values_pass():
 def test_unknown_options(value, message):
     with pytest.raises(ValueError, match=message):
         check_choice(value, "kind", OPTIONS)
-
-
-def test_unknown_names_get_a_suggestion():
-    with pytest.raises(ValueError, match="Did you mean 'centering'"):
-        check_unknown_names(["none", "centring"], OPTIONS, "kind")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import math
 import numbers
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -77,9 +77,11 @@ def check_probabilities(value: Any, name: str) -> Tensor:
 def as_float_tensor(value: Any, name: str) -> Tensor:
     """A float64 tensor without NaN."""
     try:
-        if isinstance(value, np.ndarray) and not value.flags.writeable:
-            value = value.copy()  # torch would warn; what is asked about is small
-        tensor = torch.as_tensor(value, dtype=torch.float64)
+        if value is None:
+            raise TypeError("None is not a number")
+        # A copy, since torch takes neither series with an index nor read-only arrays; what is asked about is small.
+        array = value if isinstance(value, Tensor) else np.array(value, dtype=np.float64)
+        tensor = torch.as_tensor(array, dtype=torch.float64)
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(
             f"`{name}` must be numeric; got {type(value).__name__}. Pass a number, a list or an array of numbers."
@@ -89,8 +91,22 @@ def as_float_tensor(value: Any, name: str) -> Tensor:
     return tensor
 
 
-def check_unknown_names(given: Iterable[str], known: Sequence[str], what: str) -> None:
-    """Reject names that are not `known`, with a suggestion."""
-    for name in given:
-        if name not in known:
-            check_choice(name, what, known)
+def as_generator(random_state: Any) -> torch.Generator:
+    """A torch generator from None, a seed, a numpy generator or a torch generator.
+
+    Examples
+    --------
+    >>> as_generator(3).initial_seed()
+    3
+    """
+    if isinstance(random_state, torch.Generator):
+        return random_state
+    generator = torch.Generator()
+    if random_state is None:
+        generator.seed()
+        return generator
+    if isinstance(random_state, np.random.Generator):
+        random_state = int(random_state.integers(2**31))
+    elif isinstance(random_state, np.random.RandomState):
+        random_state = int(random_state.randint(2**31 - 1))
+    return generator.manual_seed(check_integer(random_state, "random_state", minimum=0))

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from ncprob import frames
 from ncprob._validation import check_choice, check_integer, check_number
 from ncprob.conditioning import TrainingRows
+from ncprob.dependence import MINIMUM_ROWS as DEPENDENCE_ROWS
 from ncprob.dependence import Dependence, HeldOutFeatures, IndependenceResult, split_and_learn
 from ncprob.diagnostics import Diagnostics, summarize
 from ncprob.distribution import ConditionalDistribution
@@ -100,7 +101,8 @@ class NCPEstimator(BaseEstimator):
     ) -> None:
         """Fit on checked arrays and keep what later questions need."""
         self._device, self._seed = recipe.device, recipe.seed
-        self._scaler = InputScaler.fit(torch.as_tensor(x)) if self.x_encoder is None else None
+        counted = slice(None) if weights is None else weights > 0
+        self._scaler = InputScaler.fit(torch.as_tensor(x[counted])) if self.x_encoder is None else None
         sample = self._sample(x, target, weights)
         self._fit(sample, None if held is None else self._sample(*held, None), recipe)
         # Copies: the caller may go on to change the arrays in place.
@@ -120,9 +122,11 @@ class NCPEstimator(BaseEstimator):
         return (raw.float() if self._scaler is None else self._scaler(raw)).to(self._device)
 
     def _fit(self, sample: Sample, held_out: Sample | None, recipe: Recipe) -> None:
+        if sample.weights is not None:  # a row without weight is as good as absent
+            sample = _rows(sample, sample.weights.nonzero()[:, 0])
         n = len(sample)
         self.history_, self.n_steps_ = History(), 0
-        self._held_out_loss, self._held_out, self._terms, self._answers = float("nan"), [], None, None
+        self._held_out_loss, self._terms, self._answers = float("nan"), None, None
         if bool((sample.y == sample.y[0]).all()):
             warnings.warn(
                 "`y` is constant: the distribution is a point mass at its value, whatever X is.", stacklevel=3
@@ -145,7 +149,7 @@ class NCPEstimator(BaseEstimator):
             fitted = fit_model(training, held, recipe, join=join)
             self._model, self.history_ = fitted.model, fitted.history
             self.n_steps_, self._held_out_loss = fitted.history.n_steps, fitted.held_out_loss
-            self._held_out, self._terms, self._answers = fitted.held_out, fitted.terms, fitted.answers
+            self._terms, self._answers = fitted.terms, fitted.answers
         self.coordinates_ = self._model.coordinates
         ranks = self._model.ranks
         self.rank_ = ranks[0] if ranks else 0
@@ -157,14 +161,17 @@ class NCPEstimator(BaseEstimator):
         order = torch.randperm(len(sample), generator=torch.Generator().manual_seed(seed)).to(self._device)
         if held_out is not None:
             return _rows(sample, order), held_out, False
-        n_held = round(self.validation_fraction * len(sample))
-        if n_held == 0:
+        if self.validation_fraction == 0:
             return _rows(sample, order), None, False
-        n_held = min(max(n_held, 4), len(sample) // 2)
+        n_held = min(max(round(self.validation_fraction * len(sample)), 4), len(sample) // 2)
         return _rows(sample, order[n_held:]), _rows(sample, order[:n_held]), True
 
     def _recipe(self) -> Recipe:
         """All settings, checked before any work is done."""
+        for name in ("rank", "input_gate"):
+            value = getattr(self, name)
+            if isinstance(value, str) and value != "auto":
+                raise TypeError(f"`{name}` must be a number or 'auto'; got {value!r}. Pass one of these.")
         rank = None if self.rank == "auto" else check_integer(self.rank, "rank", minimum=1)
         if isinstance(self.hidden_sizes, str) or not isinstance(self.hidden_sizes, Iterable):
             raise TypeError(
@@ -184,6 +191,13 @@ class NCPEstimator(BaseEstimator):
             raise ValueError(
                 "`rank` must be the number of outputs of your encoders; got 'auto'. Pass it as an integer."
             )
+        if self.checkpoint_dir is not None and self.random_state is None:
+            raise ValueError(
+                "`random_state` must be given with `checkpoint_dir`: a fit can only be resumed with the same seed; "
+                "got None. Pass an integer."
+            )
+        if not isinstance(self.early_stopping, bool | np.bool_):
+            raise TypeError(f"`early_stopping` must be True or False; got {self.early_stopping!r}. Pass a bool.")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         return Recipe(
             rank=rank,
@@ -220,7 +234,7 @@ class NCPEstimator(BaseEstimator):
     def given(self, A: Any) -> ConditionalDistribution:
         """The law of y given X ∈ A, as a distribution with one member.
 
-        It is the average of the laws at the training rows inside A (Kostic et al. 2024, eq. 12).
+        It is the average of the laws at the training rows inside A (Kostic et al. 2024, eq. 14).
 
         Parameters
         ----------
@@ -265,7 +279,9 @@ class NCPEstimator(BaseEstimator):
         points = torch.as_tensor(self._training_x).reshape(len(self._training_x), -1).to(self._device)
         return self._training.reverse(points, B, to_numpy)
 
-    def guarantees(self, delta: float = 0.05, A: Any = None, B: Any = None, constant: float = 1.0) -> GuaranteeReport:
+    def guarantees(
+        self, delta: float = 0.05, A: Any = None, B: Any = None, constant: float = 1.0, **options: Any
+    ) -> GuaranteeReport:
         """The paper's bounds on the error of P(y ∈ B | X ∈ A), evaluated for this model; see `ncprob.guarantees`.
 
         Parameters
@@ -278,12 +294,14 @@ class NCPEstimator(BaseEstimator):
             A set of y as in `ConditionalDistribution.prob`; by default a set of probability ½.
         constant : float
             The absolute constant C of the paper, which it leaves open.
+        **options
+            `hidden_constant`, `features="subgaussian"`, `levels`, `as_printed`: see `ncprob.guarantees.report`.
         """
         check_is_fitted(self)
         if self._terms is None:
             raise ValueError(
-                "`guarantees` needs held-out rows and an operator of positive rank; this model has none. "
-                "Fit with `validation_fraction` > 0 on at least 16 rows of a y that depends on X."
+                "`guarantees` needs a trained operator and held-out rows; this model has none. "
+                "Fit with `validation_fraction` > 0 on at least 16 rows of a y that varies."
             )
         weights = self._training.weights / self._training.weights.sum()
         prob_A = 0.5 if A is None else float(weights[self._rows_in(A).to(self._device)].sum())
@@ -291,17 +309,15 @@ class NCPEstimator(BaseEstimator):
         raw = self.coordinates_ == "raw"
         notes = () if raw else ("the operator is that of residuals; B and levels refer to sets of (y − m(X))/s(X).",)
         moments = target_moments(to_numpy(self._training_y)) if raw else None
-        return report(self._terms, prob_A, prob_B, delta, constant=constant, target=moments, notes=notes)
+        return report(self._terms, prob_A, prob_B, delta, constant=constant, target=moments, notes=notes, **options)
 
     def dependence(self) -> Dependence:
         """χ² dependence Σσ², maximal correlation σ₁ and effective rank of (X, y), measured on held-out rows.
 
-        A raw model answers from its own singular functions. A residual model has taken the dependence on location and
-        scale away, so a small operator of (X, y) is learned on half of the training rows and read on the other half.
+        A small operator of (X, y) is learned on half of the training rows and read on the other half: the rows that
+        chose weights and rank of this model would flatter it, and a residual model has taken location and scale away.
         """
         check_is_fitted(self)
-        if self.coordinates_ == "raw" and self._held_out and self.rank_ > 0:
-            return self._held_out[0].dependence()
         return self._split_features(self._seed).dependence()
 
     def independence_test(self, n_permutations: int = 999, random_state: int | None = None) -> IndependenceResult:
@@ -316,8 +332,8 @@ class NCPEstimator(BaseEstimator):
         return self._split_features(seed).test(n_permutations, seed)
 
     def _split_features(self, seed: int) -> HeldOutFeatures:
-        if len(self._training_y) < MINIMUM_ROWS:
-            raise ValueError(f"At least {MINIMUM_ROWS} rows are needed to measure dependence. Fit on more rows.")
+        if len(self._training_y) < DEPENDENCE_ROWS:
+            raise ValueError(f"At least {DEPENDENCE_ROWS} rows are needed to measure dependence. Fit on more rows.")
         settings: dict[str, Any] = {} if self.x_encoder is None else {"x_encoder": self.x_encoder, "rank": self.rank}
         x = self._encode(self._training_x)
         return split_and_learn(x, self._training_y, seed=seed, device=self._device, **settings)

@@ -95,7 +95,7 @@ class ConformalCalibrator:
     --------
     A model that is too sure of itself: it says N(0, 1), the truth is N(0, 2²).
 
-    >>> from ncprob.distribution import Support
+    >>> from ncprob.support import Support
     >>> levels = (torch.arange(2000, dtype=torch.float64) + 0.5) / 2000
     >>> law = ConditionalDistribution(Support(torch.special.ndtri(levels), torch.zeros(2000, 1)), torch.zeros(999, 1))
     >>> y = 2 * torch.randn(999, generator=torch.Generator().manual_seed(0))
@@ -233,7 +233,7 @@ def _uncrossed(interval: Float[Tensor, "*shape 2"]) -> Float[Tensor, "*shape 2"]
 def _base_interval(law: ConditionalDistribution, coverage: float, kind: str) -> Float[Tensor, "n q 2"]:
     """Intervals of the model in the coordinates of the atoms."""
     level = torch.tensor(coverage, dtype=torch.float64, device=law.left.device)
-    return law._shortest(level) if kind == "shortest" else law._central(level)
+    return law._shortest(level) if kind == "shortest" else law._central(level.reshape(1))[..., 0]
 
 
 def _width_scores(law: ConditionalDistribution, y: Tensor, coverage: float, kind: str) -> Float[Tensor, "n q"]:

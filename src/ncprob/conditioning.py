@@ -5,8 +5,8 @@ same answer:
 
     P(Y ∈ B | X ∈ A) = Σ_{i∈A} ω_i P(Y ∈ B | x_i) / Σ_{i∈A} ω_i,      P(X ∈ A | Y ∈ B) ∝ Σ_{i∈A} ω_i P(Y ∈ B | x_i).
 
-The second is the adjoint of the conditional expectation operator applied to the indicator of B (Kostic et al.
-2024, eq. 11).
+The first is eq. 14 of Kostic et al. 2024; the second applies the adjoint of the conditional expectation operator to the
+indicator of B.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ncprob.distribution import ConditionalDistribution, Export, Support
+from ncprob.distribution import ConditionalDistribution, Export
+from ncprob.support import Support
 
-REPRESENTATIVES = 512  # rows of A whose laws are formed one by one
+REPRESENTATIVES = 512  # rows of A whose laws are formed one by one; more where there are few atoms
+LAW_ELEMENTS = 2**22
 POOLED_ATOMS = 2**18
 
 
@@ -48,16 +50,16 @@ class TrainingRows:
         return ConditionalDistribution(support, torch.zeros(1, 1, device=points.device), export=export)
 
 
-def _representatives(key: Tensor, omega: Tensor) -> tuple[Tensor, Tensor]:
-    """At most `REPRESENTATIVES` rows, drawn systematically along `key` with equal shares of ω; all rows if few."""
-    n = len(key)
-    if n <= REPRESENTATIVES:
+def _representatives(key: Tensor, omega: Tensor, n_atoms: int) -> tuple[Tensor, Tensor]:
+    """All rows if their laws are quickly formed, else some, drawn systematically along `key` with equal shares of ω."""
+    n, many = len(key), max(REPRESENTATIVES, LAW_ELEMENTS // n_atoms)
+    if n <= many:
         return torch.arange(n, device=key.device), omega
     order = torch.argsort(key)
     cumulative = omega[order].cumsum(0)
-    middle = (torch.arange(REPRESENTATIVES, dtype=torch.float64, device=key.device) + 0.5) / REPRESENTATIVES
+    middle = (torch.arange(many, dtype=torch.float64, device=key.device) + 0.5) / many
     chosen = order[torch.searchsorted(cumulative, middle * cumulative[-1]).clamp(max=n - 1)]
-    return chosen, torch.full_like(middle, 1 / REPRESENTATIVES)
+    return chosen, torch.full_like(middle, 1 / many)
 
 
 def _averaged(laws: ConditionalDistribution, omega: Tensor) -> Support:
@@ -68,7 +70,7 @@ def _averaged(laws: ConditionalDistribution, omega: Tensor) -> Support:
     of their laws.
     """
     support, left = laws.support, laws.left
-    chosen, share = _representatives(left[:, :1].sum(dim=1), omega)  # a rank of zero has no first column
+    chosen, share = _representatives(left[:, :1].sum(dim=1), omega, len(support))  # a rank of zero has no first column
     mean_left = omega.to(left.dtype) @ left
     linear = support.weights * (1 + (support.features @ mean_left).double())
     some_left = share.to(left.dtype) @ left[chosen]
@@ -81,7 +83,7 @@ def _averaged(laws: ConditionalDistribution, omega: Tensor) -> Support:
 def _pooled(laws: ConditionalDistribution, omega: Tensor) -> Support:
     """Atoms of representatives, each moved by its own location and scale, in one support."""
     assert laws.location is not None
-    chosen, share = _representatives(laws.location[:, 0], omega)
+    chosen, share = _representatives(laws.location[:, 0], omega, len(laws.support))
     some = laws[chosen]
     per_row = max(1, POOLED_ATOMS // len(chosen))
     values, weights = some.located_atoms(per_row)

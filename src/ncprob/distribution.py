@@ -20,83 +20,28 @@ import torch
 from torch import Tensor
 
 from ncprob import weighted
-from ncprob._validation import as_float_tensor, check_choice, check_integer, check_number, check_probabilities
+from ncprob._validation import (
+    as_float_tensor,
+    as_generator,
+    check_choice,
+    check_integer,
+    check_number,
+    check_probabilities,
+)
 from ncprob.sets import Box, as_box, membership
+from ncprob.support import Support
 
 # 8 MiB of float64. Larger temporaries go back to the system each time, and page faults cost more than arithmetic.
 CHUNK_ELEMENTS = 2**20
 
-MAX_ATOMS = 4096  # resolution 1/4096 of the marginal mass, far below the sampling error of as many rows
-TAIL_ATOMS = 128
-
 Export = Callable[[Tensor], Any]
 
 
-def _bin_of_rank(n: int) -> Tensor:
-    """Bin of each of n sorted values: single ones in the tails, equal runs in the middle, `MAX_ATOMS` bins in all."""
-    middle = n - 2 * TAIL_ATOMS
-    bins = MAX_ATOMS - 2 * TAIL_ATOMS
-    inner = TAIL_ATOMS + torch.arange(middle) * bins // middle
-    return torch.cat([torch.arange(TAIL_ATOMS), inner, torch.arange(MAX_ATOMS - TAIL_ATOMS, MAX_ATOMS)])
-
-
-class Support:
-    """Atoms of Y with their right features and marginal weights, prepared once and shared by all members.
-
-    A scalar support is kept sorted, so that a distribution function is a plain cumulative sum.
-    """
-
-    def __init__(self, values: Tensor, features: Tensor, weights: Tensor | None = None) -> None:
-        values = values.double()
-        values = values[:, None] if values.ndim == 1 else values
-        n_atoms, self.n_components = values.shape
-        weights = values.new_ones(n_atoms) if weights is None else weights.double()
-        self.public_order: Tensor | None = None
-        if self.n_components == 1:
-            order = torch.argsort(values[:, 0], stable=True)
-            values, features, weights = values[order], features[order], weights[order]
-            self.public_order = torch.argsort(order)
-        self.values, self.features, self.weights = values, features, weights / weights.sum()
-        self._orders = [torch.argsort(column, stable=True) for column in values.mT] if self.n_components > 1 else None
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    @classmethod
-    def compressed(cls, values: Tensor, features: Tensor, weights: Tensor | None = None) -> Support:
-        """A support of at most about `MAX_ATOMS` atoms: equal values are joined, then neighbours in the middle.
-
-        Joined atoms keep their total weight, mean value and mean features, so means of Y and of the features
-        are exact; a distribution function moves by at most one bin, 1/`MAX_ATOMS` of the marginal mass. `TAIL_ATOMS` on
-        each side stay single, so heavy tails keep their reach. Vector atoms have no order and stay as they are.
-        """
-        if values.ndim == 2 and values.shape[1] > 1:
-            return cls(values, features, weights)
-        flat = values.double().reshape(-1)
-        mass = flat.new_ones(len(flat)) if weights is None else weights.double()
-        distinct, group = flat.unique(return_inverse=True)
-        if len(distinct) > MAX_ATOMS:
-            group = _bin_of_rank(len(distinct)).to(flat.device)[group]
-        n_groups = int(group.max()) + 1
-        total = mass.new_zeros(n_groups).index_add_(0, group, mass)
-        share = mass / total[group].clamp(min=torch.finfo(torch.float64).tiny)
-        # Groups of weight zero carry no mass; any finite value and feature will do for them.
-        # Means are taken from the lowest value of a group, so that equal values stay what they are to the last bit.
-        lowest = flat.new_full((n_groups,), torch.inf).scatter_reduce_(0, group, flat, "amin")
-        joined = lowest.index_add(0, group, (flat - lowest[group]) * share)
-        mean = features.new_zeros(n_groups, features.shape[1], dtype=torch.float64)
-        mean.index_add_(0, group, features.double() * share[:, None])
-        kept = total > 0
-        return cls(joined[kept], mean[kept].to(features.dtype), total[kept])
-
-    def sorted_values(self, component: int) -> Tensor:
-        """Atoms of one component in increasing order."""
-        column = self.values[:, component]
-        return column if self._orders is None else column[self._orders[component]]
-
-    def sort(self, weights: Tensor, component: int) -> Tensor:
-        """Columns of `weights` (rows, atoms) in the order of `sorted_values`."""
-        return weights if self._orders is None else weights[:, self._orders[component]]
+def _weighted_sum(weights: Tensor, values: Tensor) -> Tensor:
+    """Σ_j w_ij values_ij for values (rows or 1, atoms, k); atoms of weight zero count nothing, even if infinite."""
+    if bool(values.isfinite().all()):
+        return weights @ values[0] if len(values) == 1 else (weights[:, None, :] @ values)[:, 0]
+    return torch.where(weights[:, :, None] > 0, weights[:, :, None] * values, 0.0).sum(dim=1)
 
 
 class ConditionalDistribution:
@@ -114,6 +59,8 @@ class ConditionalDistribution:
         Left features times singular values.
     location, scale : Tensor of shape (n, q), optional
         Affine map of the atoms per member.
+    integer : boolean Tensor of shape (q,), optional
+        Components of Y that take integer values only: their moved atoms are rounded.
     export : callable, optional
         Applied to every answer, for example to give arrays instead of tensors.
 
@@ -139,6 +86,7 @@ class ConditionalDistribution:
         *,
         location: Tensor | None = None,
         scale: Tensor | None = None,
+        integer: Tensor | None = None,
         export: Export | None = None,
     ) -> None:
         self.support, self.left = support, left
@@ -148,6 +96,7 @@ class ConditionalDistribution:
             scale = torch.ones(shape, device=left.device) if scale is None else scale
         self.location = None if location is None else location.double().reshape(shape)
         self.scale = None if scale is None else scale.double().reshape(shape)
+        self.integer = None if location is None else integer
         self._export_function = export
 
     def __len__(self) -> int:
@@ -166,6 +115,7 @@ class ConditionalDistribution:
             self.left[index],
             location=None if self.location is None else self.location[index],
             scale=None if self.scale is None else self.scale[index],
+            integer=self.integer,
             export=self._export_function,
         )
 
@@ -202,11 +152,16 @@ class ConditionalDistribution:
         return (values - self.location[extra]) / self.scale[extra]
 
     def _from_base(self, values: Tensor) -> Tensor:
-        """Inverse of `_to_base`."""
+        """Inverse of `_to_base`; components that take integer values are rounded to them."""
         if self.location is None or self.scale is None:
             return values
         extra = (...,) + (None,) * (values.ndim - 2)
-        return self.location[extra] + self.scale[extra] * values
+        located = self.location[extra] + self.scale[extra] * values
+        return located if self.integer is None else torch.where(self.integer[extra], located.round(), located)
+
+    def _located(self, rows: slice) -> Tensor:
+        """Atoms of some members in units of Y, (rows or 1, q, atoms)."""
+        return self[rows]._from_base(self.support.values.mT[None])
 
     def _scale_power(self, power: int, ndim: int) -> Tensor | float:
         """scale^power with `ndim` axes, to map spreads and densities back."""
@@ -337,7 +292,10 @@ class ConditionalDistribution:
 
     def mean(self) -> Any:
         """E[Y]."""
-        return self._by_component(self._from_base(self._base_mean()))
+        return self._by_component(self._mean())
+
+    def _mean(self) -> Tensor:
+        return self._raw_moment(1) if self.integer is not None else self._from_base(self._base_mean())
 
     def _base_mean(self) -> Tensor:
         return self._in_chunks(lambda w, rows: w @ self.support.values)
@@ -357,18 +315,22 @@ class ConditionalDistribution:
 
     def _raw_moment(self, k: int) -> Tensor:
         def chunk(w: Tensor, rows: slice) -> Tensor:
-            values = self[rows]._from_base(self.support.values.mT[None])  # (rows or 1, q, atoms)
-            return (w[:, None, :] * values**k).sum(dim=-1)
+            return (w[:, None, :] * self._located(rows) ** k).sum(dim=-1)
 
         return self._in_chunks(chunk, width=2 * self.support.n_components)
 
     def _central_moment(self, k: int) -> Tensor:
         def chunk(w: Tensor, rows: slice) -> Tensor:
-            mean = w @ self.support.values
-            deviations = self.support.values.mT[None] - mean[:, :, None]
-            return (w[:, None, :] * deviations**k).sum(dim=-1)
+            return (w[:, None, :] * self._deviations(w, rows) ** k).sum(dim=-1)
 
-        return self._in_chunks(chunk, width=2 * self.support.n_components) * self._scale_power(k, 2)
+        return self._in_chunks(chunk, width=2 * self.support.n_components)
+
+    def _deviations(self, w: Tensor, rows: slice) -> Tensor:
+        """Atoms minus the mean of each member, (rows, q, atoms)."""
+        # A location would only cancel, at the cost of digits, unless atoms are rounded after the move.
+        values = self.support.values.mT[None] if self.integer is None else self._located(rows)
+        deviations = values - (w[:, None, :] * values).sum(dim=-1, keepdim=True)
+        return deviations if self.scale is None or self.integer is not None else self.scale[rows, :, None] * deviations
 
     def skewness(self) -> Any:
         """E[(Y − E Y)³] / Var(Y)^{3/2}; zero for a point mass."""
@@ -384,16 +346,13 @@ class ConditionalDistribution:
 
     def cov(self) -> Any:
         """Covariance matrices (n, q, q), symmetric positive semi-definite; (n, 1, 1) for scalar Y."""
-        values, q = self.support.values, self.support.n_components
 
         def chunk(w: Tensor, rows: slice) -> Tensor:
-            deviations = values[None] - (w @ values)[:, None, :]
-            return deviations.mT @ (w[:, :, None] * deviations)
+            deviations = self._deviations(w, rows)
+            return (w[:, None, :] * deviations) @ deviations.mT
 
-        base = self._in_chunks(chunk, width=2 * q)
-        if self.scale is not None:
-            base = base * self.scale[:, :, None] * self.scale[:, None, :]
-        return self._export((base + base.mT) / 2)
+        cov = self._in_chunks(chunk, width=2 * self.support.n_components)
+        return self._export((cov + cov.mT) / 2)
 
     # ---------------------------------------------------------------- distribution functions
 
@@ -412,12 +371,17 @@ class ConditionalDistribution:
         t = t.expand(len(self), *t.shape[1:])
 
         def component(w: Tensor, atoms: Tensor, k: int, rows: slice) -> Tensor:
-            if self.location is not None and self.scale is not None:
-                atoms = self.location[rows, k, None] + self.scale[rows, k, None] * atoms
-            below = torch.searchsorted(atoms, t[rows, k].contiguous(), right=True)
+            below = torch.searchsorted(self._moved(atoms, k, rows), t[rows, k].contiguous(), right=True)
             return weighted.padded_cumsum(w).gather(1, below)
 
         return self._per_component(component)
+
+    def _moved(self, atoms: Tensor, k: int, rows: slice) -> Tensor:
+        """Sorted atoms of component k in units of Y: (atoms,), or (rows, atoms) where members move them."""
+        if self.location is None or self.scale is None:
+            return atoms
+        moved = self.location[rows, k, None] + self.scale[rows, k, None] * atoms
+        return moved.round() if self.integer is not None and bool(self.integer[k]) else moved
 
     def quantile(self, q: Any) -> Any:
         """Smallest atom t with F(t) ≥ q, for levels strictly inside (0, 1)."""
@@ -443,13 +407,15 @@ class ConditionalDistribution:
         """
         check_choice(kind, "kind", ("shortest", "central"))
         levels = check_probabilities(coverage, "coverage").to(self.left.device)
-        compute = self._shortest if kind == "shortest" else self._central
-        answer = torch.stack([self._from_base(compute(level)) for level in levels.reshape(-1)], dim=-1)
+        flat = levels.reshape(-1)
+        base = self._central(flat) if kind == "central" else torch.stack([self._shortest(c) for c in flat], dim=-1)
+        answer = self._from_base(base)
         return self._by_component(answer[..., 0] if levels.ndim == 0 else answer)
 
     def _central(self, coverage: Tensor) -> Tensor:
-        tail = (1 - coverage) / 2
-        return self._quantile(torch.stack([tail, 1 - tail]))
+        """(n, q, 2, k) for k coverages, all tails asked at once."""
+        tails = (1 - coverage) / 2
+        return self._quantile(torch.cat([tails, 1 - tails])).unflatten(-1, (2, len(tails)))
 
     def _shortest(self, coverage: Tensor) -> Tensor:
         def component(w: Tensor, atoms: Tensor, k: int, rows: slice) -> Tensor:
@@ -548,23 +514,19 @@ class ConditionalDistribution:
         """Σ_j p_ij evaluate(y_ij), evaluate giving (points, k)."""
         if self.location is None:
             values = evaluate(self.support.values)
-            return self._in_chunks(lambda w, rows: w @ values)
+            return self._in_chunks(lambda w, rows: _weighted_sum(w, values[None]))
 
         def chunk(w: Tensor, rows: slice) -> Tensor:
             atoms = self[rows]._from_base(self.support.values.mT[None].expand(len(w), -1, -1)).mT
             values = evaluate(atoms.reshape(-1, atoms.shape[-1])).reshape(*w.shape, -1)
-            return (w[:, :, None] * values).sum(dim=1)
+            return _weighted_sum(w, values)
 
         return self._in_chunks(chunk, width=2 * self.support.n_components)
 
-    def sample(self, size: int, random_state: int | torch.Generator | None = None) -> Any:
+    def sample(self, size: int, random_state: Any = None) -> Any:
         """Independent draws: (n, size), or (n, size, q) from the joint law."""
         size = check_integer(size, "size", minimum=1)
-        if isinstance(random_state, torch.Generator):
-            generator = random_state
-        else:
-            generator = torch.Generator()
-            generator.seed() if random_state is None else generator.manual_seed(int(random_state))
+        generator = as_generator(random_state)
         uniforms = torch.rand((len(self), size), generator=generator, dtype=torch.float64).to(self.left.device)
 
         def chunk(w: Tensor, rows: slice) -> Tensor:
@@ -585,9 +547,9 @@ class ConditionalDistribution:
 
     def crps(self, y: Any) -> Any:
         """Continuous ranked probability score E|Y − y| − ½E|Y − Y'| (Gneiting & Raftery 2007); lower is better."""
-        base = self._to_base(self._own_values(y))
+        own = self._own_values(y)
 
         def component(w: Tensor, atoms: Tensor, k: int, rows: slice) -> Tensor:
-            return weighted.crps(w, atoms, base[rows, k, 0])
+            return weighted.crps(w, self._moved(atoms, k, rows), own[rows, k, 0])
 
-        return self._by_component(self._per_component(component) * self._scale_power(1, 2))
+        return self._by_component(self._per_component(component))

@@ -11,11 +11,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
 
 from ncprob import frames
 from ncprob._validation import check_probabilities
 from ncprob.base import NCPEstimator
 from ncprob.calibration import ConformalCalibrator
+from ncprob.distribution import ConditionalDistribution
 
 
 class NCPRegressor(RegressorMixin, NCPEstimator):
@@ -262,6 +264,24 @@ class NCPClassifier(ClassifierMixin, NCPEstimator):
         one_hot = replace(recipe, n_classes=len(classes), coordinates="raw")
         self._learn(x, numbers.astype(np.float64), weights, held, one_hot)
         return self
+
+    def given_target(self, B: Any) -> ConditionalDistribution:
+        """The law of X given y ∈ B, B a label or a list of labels.
+
+        Examples
+        --------
+        >>> X = np.linspace(-1, 1, 200)[:, None]
+        >>> model = NCPClassifier(max_steps=60, random_state=0).fit(X, np.where(X[:, 0] > 0, "right", "left"))
+        >>> bool(model.given_target("right").mean()[0] > 0)
+        True
+        """
+        check_is_fitted(self)
+        labels = np.atleast_1d(np.asarray(B))
+        unknown = np.setdiff1d(labels, self.classes_)
+        if len(unknown):
+            raise ValueError(f"`B` must hold labels seen in `y`; got {unknown.tolist()}. Choose among {self.classes_}.")
+        numbers = np.flatnonzero(np.isin(self.classes_, labels))
+        return super().given_target(lambda y: np.isin(y[:, 0], numbers))
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Class probabilities, shape (n, n_classes); rows add to one."""

@@ -41,6 +41,7 @@ def check_features(estimator: BaseEstimator, X: Any, *, reset: bool, tabular: bo
         if "could not convert" not in str(error):
             raise
         raise ValueError(f"`X` must be numeric: {error}. Encode text first, for example with OneHotEncoder.") from error
+    x = _plain(x)
     _check_finite(x, "X")
     if reset and len(x) < 2:
         raise ValueError("`X` must hold at least 2 rows; got n_samples = 1 (one sample). Pass more data.")
@@ -75,7 +76,12 @@ def check_target(y: Any, n_rows: int) -> NDArray[np.float64]:
         raise ValueError(f"`y` must have shape (n,) or (n, q); got {array.shape}. Reshape it.")
     _check_length(array, n_rows)
     _check_finite(array, "y")
-    return array
+    return _plain(array)
+
+
+def _plain(array: NDArray[Any]) -> NDArray[Any]:
+    """Contiguous and writable: torch takes no negative strides and warns of read-only memory (memory maps)."""
+    return np.require(array, requirements=["C", "W"])
 
 
 def check_labels(y: Any, n_rows: int) -> NDArray[Any]:

@@ -1,13 +1,14 @@
-"""The NCP training loss and its regulariser, as functions of features (Kostic et al. 2024, section 4).
+"""The NCP training loss and its regulariser, as functions of features (Kostic et al. 2024, section 3).
 
 With S = diag(s), the loss and the orthonormality penalty are
 
-    L = tr(S^½ Var(u) S Var(v) S^½) − 2 tr(S Cov(u, v))                       (paper, eq. 6)
-    R = ‖E[uuᵀ] − I‖²_F + ‖E[vvᵀ] − I‖²_F + 2‖E u‖² + 2‖E v‖²                 (paper, eq. 7)
+    L = tr(S^½ Var(u) S Var(v) S^½) − 2 tr(S Cov(u, v))                       (paper, eq. 9)
+    R = ‖E[uuᵀ] − I‖²_F + ‖E[vvᵀ] − I‖²_F + 2‖E u‖² + 2‖E v‖²                 (paper, eq. 10)
 
 L ≥ −Σ_{i≤d} σ*_i² with equality at the truncated SVD of the deflated conditional expectation operator
-(Theorem 1). Every function below is an unbiased estimate of the same number from one batch of
-independent pairs; they differ in variance and in the pairs they need (`MINIMUM_PAIRS`).
+(Theorem 1). `covariance_loss`, `u_statistic_loss` and `paired_loss` are unbiased estimates of L from one batch of
+independent pairs and differ in variance; `cross_fitted_loss` is unbiased for the best operator that half a batch can
+fit in the span of the features. The pairs they need are in `MINIMUM_PAIRS`.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def u_statistic_loss(u: Features, v: Features, singular_values: Values) -> Scala
 
 
 def paired_loss(u: Features, v: Features, singular_values: Values) -> Scalar:
-    """L from row i of one half and row i of the other: eq. 9 of the paper averaged over the batch. O(n d).
+    """L from row i of one half and row i of the other: eq. 11 of the paper averaged over the batch. O(n d).
 
     Centring by the mean of each half shrinks each squared factor by (m − 1)/m, which is divided out.
 
@@ -132,7 +133,7 @@ def orthonormality_penalty(u: Features, v: Features) -> Scalar:
 
 
 def _orthonormality_gap(features: Features) -> Scalar:
-    """U-statistic of ‖E[uuᵀ] − I‖²_F + 2‖E u‖² = E[(u·u')² − ‖u − u'‖²] + d (paper, eq. 10)."""
+    """U-statistic of ‖E[uuᵀ] − I‖²_F + 2‖E u‖² = E[(u·u')² − ‖u − u'‖²] + d (paper, eq. 12)."""
     n, d = features.shape
     pairs = n * (n - 1)
     norms = features.square().sum(dim=1)

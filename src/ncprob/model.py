@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from ncprob.coordinates import LocationScale
-from ncprob.distribution import ConditionalDistribution, Support
+from ncprob.distribution import ConditionalDistribution
 from ncprob.operator import SpectralOperator
 from ncprob.pairs import select
+from ncprob.support import Support
 
 ENCODE_ROWS = 65536
 
@@ -29,6 +30,7 @@ class FittedModel:
     ranks: list[int]
     support: Support
     location_scale: LocationScale | None = None
+    integer: Tensor | None = None
 
     @property
     def coordinates(self) -> str:
@@ -62,7 +64,7 @@ class FittedModel:
             both = by_rows(lambda part: torch.stack(self.location_scale(part), dim=1), x, n_rows)  # type: ignore[misc]
             location, scale = both.unbind(dim=1)
         return ConditionalDistribution(
-            self.support, self.left(x, n_rows), location=location, scale=scale, export=export
+            self.support, self.left(x, n_rows), location=location, scale=scale, integer=self.integer, export=export
         )
 
 

@@ -15,10 +15,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ncprob._validation import check_choice, check_integer
-from ncprob.distribution import ConditionalDistribution, Support
+from ncprob.distribution import ConditionalDistribution
 from ncprob.linalg import symmetric_inverse_sqrt, truncated_svd
-from ncprob.pairs import as_pairs
+from ncprob.pairs import as_pairs, to_device
 from ncprob.statistics import PairMoments
+from ncprob.support import Support
 
 PostProcessing = Literal["none", "centering", "whitening"]
 POSTPROCESSINGS: tuple[str, ...] = get_args(PostProcessing)
@@ -59,6 +60,9 @@ class SpectralOperator(nn.Module):
 
     def __init__(self, x_encoder: nn.Module, y_encoder: nn.Module, rank: int) -> None:
         super().__init__()
+        for name, encoder in (("x_encoder", x_encoder), ("y_encoder", y_encoder)):
+            if not isinstance(encoder, nn.Module):
+                raise TypeError(f"`{name}` must be a torch.nn.Module; got {type(encoder).__name__}. Wrap it in one.")
         self.rank = check_integer(rank, "rank", minimum=1)
         self.x_encoder, self.y_encoder = x_encoder, y_encoder
         self.log_values_root = nn.Parameter(torch.randn(rank) / rank)  # w
@@ -83,17 +87,19 @@ class SpectralOperator(nn.Module):
 
     def encode(self, x: Any, y: Any) -> tuple[Float[Tensor, "batch rank"], Float[Tensor, "batch rank"]]:
         """Plain features of pairs, as the losses take them."""
-        return self._checked(self.x_encoder(x), "x_encoder"), self._checked(self.y_encoder(y), "y_encoder")
+        return self._encoded(self.x_encoder, x, "x_encoder"), self._encoded(self.y_encoder, y, "y_encoder")
 
     def left_features(self, x: Any) -> Float[Tensor, "batch rank"]:
         """u(x), post-processed."""
-        return (self._checked(self.x_encoder(x), "x_encoder") - self.left_mean) @ self.left_map
+        return (self._encoded(self.x_encoder, x, "x_encoder") - self.left_mean) @ self.left_map
 
     def right_features(self, y: Any) -> Float[Tensor, "batch rank"]:
         """v(y), post-processed."""
-        return (self._checked(self.y_encoder(y), "y_encoder") - self.right_mean) @ self.right_map
+        return (self._encoded(self.y_encoder, y, "y_encoder") - self.right_mean) @ self.right_map
 
-    def _checked(self, features: Tensor, name: str) -> Tensor:
+    def _encoded(self, encoder: nn.Module, inputs: Any, name: str) -> Tensor:
+        """Features of inputs from any device, with their shape checked."""
+        features = encoder(to_device(inputs, self.left_mean.device))
         if features.ndim != 2 or features.shape[1] != self.rank:
             raise ValueError(
                 f"`{name}` must give features of shape (batch, {self.rank}), the rank; got {tuple(features.shape)}. "
@@ -188,7 +194,8 @@ class SpectralOperator(nn.Module):
     @torch.no_grad()
     def distribution(self, x: Any, y_atoms: Tensor, atom_weights: Tensor | None = None) -> ConditionalDistribution:
         """The law of Y given X = x_i for every i, carried by `y_atoms` (usually the training Y)."""
-        support = Support(y_atoms, self.right_features(y_atoms), atom_weights)
+        atoms = to_device(y_atoms[:, None] if y_atoms.ndim == 1 else y_atoms, self.left_mean.device)
+        support = Support(atoms, self.right_features(atoms), to_device(atom_weights, self.left_mean.device))
         return ConditionalDistribution(support, self.left_features(x) * self.singular_values)
 
     __call__: Callable[..., ConditionalDistribution]

@@ -157,6 +157,11 @@ def _minimize(
                 run.validate(score)
                 bar.set_postfix(loss=f"{run.history.validation_loss[-1]:.4f}")
                 run.save()
+    if not any(math.isfinite(value) for value in run.history.validation_loss):
+        raise ValueError(
+            f"The loss was never finite while training the {runtime.description}. "
+            "Look for NaN or huge values in the inputs, or lower `learning_rate`."
+        )
     model.load_state_dict(run.best)
     model.eval()
     return run.history

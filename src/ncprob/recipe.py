@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ncprob.coordinates import LocationScale, out_of_fold
 from ncprob.dependence import HeldOutFeatures
 from ncprob.diagnostics import HeldOutAnswers
-from ncprob.distribution import ConditionalDistribution, Support
+from ncprob.distribution import ConditionalDistribution
 from ncprob.encoders import MLP
 from ncprob.guarantees import OperatorTerms, estimate_terms
 from ncprob.model import FittedModel, by_rows, right_features
@@ -25,6 +25,7 @@ from ncprob.operator import SpectralOperator
 from ncprob.optimization import History, Runtime, Schedule
 from ncprob.pairs import TensorPairs, select, systematic_sample
 from ncprob.preprocessing import NormalScores, OneHot, robust_center_and_scale
+from ncprob.support import Support
 from ncprob.training import train_operator
 from ncprob.truncation import choose_truncation
 
@@ -33,6 +34,7 @@ AUTO_WIDTH = 64
 AUTO_GATE, AUTO_GATE_INPUTS = 0.03, 4
 DEFAULT_RIDGE = 1e-3  # without held-out rows to choose it on
 DISCRETE_LEVELS = 64  # targets with at most so many distinct values keep them: raw coordinates
+POINT_MASS = 0.05  # and so do targets with so large a share of equal values
 
 YInputs = NormalScores | OneHot
 
@@ -173,16 +175,19 @@ def _randomized_pit(law: ConditionalDistribution, y: Tensor) -> Tensor:
     return before + uniform * (upto - before)
 
 
-def _operator_terms(candidate: Candidate, training: Sample) -> OperatorTerms | None:
-    """Terms of the guarantees, read on held-out rows; the worst member of an ensemble, none for rank 0."""
+def _operator_terms(candidate: Candidate, training: Sample) -> OperatorTerms:
+    """Terms of the guarantees, read on held-out rows; the worst member of an ensemble."""
     model = candidate.model
-    if min(model.ranks) == 0:
-        return None
     pairs = TensorPairs(training.x, candidate.y_inputs(candidate.base))
     members = []
     for operator, rank, held in zip(model.operators, model.ranks, candidate.held_out, strict=True):
         seen = _features(operator, rank, pairs)
         values = operator.singular_values.detach().double().cpu().numpy()
+        if (
+            rank == 0
+        ):  # the marginal law is an operator with one singular value of zero: nothing to learn, no error in it
+            members.append(OperatorTerms(len(training), 1, float(values.max()), 0, 0, 0, 0, 0, 1, 1, 0, 0))
+            continue
         members.append(
             estimate_terms(
                 held.left.cpu().numpy(),
@@ -196,9 +201,20 @@ def _operator_terms(candidate: Candidate, training: Sample) -> OperatorTerms | N
     return OperatorTerms.worst(members)
 
 
+def _integer_components(y: Tensor) -> Tensor | None:
+    """Mask of the components that take integer values only, if any does."""
+    integer = (y == y.round()).all(dim=0)
+    return integer if bool(integer.any()) else None
+
+
 def _is_discrete(y: Tensor) -> bool:
-    """Whether any component takes few distinct values; residual coordinates would blur its steps."""
-    return any(len(column.unique()) <= min(DISCRETE_LEVELS, len(y) // 4) for column in y.mT)
+    """Whether any component takes few distinct values or has a point mass; residual coordinates would blur them."""
+
+    def blurred(column: Tensor) -> bool:
+        values, counts = column.unique(return_counts=True)
+        return len(values) <= min(DISCRETE_LEVELS, len(column) // 4) or bool(counts.max() >= POINT_MASS * len(column))
+
+    return any(blurred(column) for column in y.mT)
 
 
 def held_out_crps(model: FittedModel, sample: Sample) -> float:
@@ -246,7 +262,8 @@ def _fit_candidate(name: str, training: Sample, held_out: Sample | None, recipe:
         ranks.append(rank)
         losses.append(loss)
     features = right_features(operators, ranks, y_inputs(base), len(base))
-    model = FittedModel(operators, ranks, Support.compressed(base, features, training.weights), location_scale)
+    support = Support.compressed(base, features, training.weights)
+    model = FittedModel(operators, ranks, support, location_scale, _integer_components(training.y))
     seen = [] if held_pairs is None else [_features(op, k, held_pairs) for op, k in zip(operators, ranks, strict=True)]
     return Candidate(model, history, base, y_inputs, ridges, sum(losses) / len(losses), seen)
 
@@ -330,7 +347,7 @@ def _fit_location_scale(training: Sample, recipe: Recipe) -> LocationScale:
 def _new_operator(pairs: TensorPairs, width: int, recipe: Recipe, seed: int) -> SpectralOperator:
     hidden, gate = recipe.hidden_sizes, recipe.gate_strength(pairs.x) > 0
     with seeded(seed):
-        x_encoder, y_encoder = copy.deepcopy(recipe.x_encoder), copy.deepcopy(recipe.y_encoder)
+        x_encoder, y_encoder = copy.deepcopy((recipe.x_encoder, recipe.y_encoder))  # at once: they may be one module
         if x_encoder is None:
             x_encoder = MLP(pairs.x.shape[1], hidden, width, input_gate=gate)
         if y_encoder is None:

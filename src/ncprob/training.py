@@ -63,7 +63,7 @@ def train(
 ) -> History:
     """Train an operator in place on pairs (x, y) and return the history.
 
-    Minimises L + γR (Kostic et al. 2024, section 4) plus `gate_strength` times the L1 norm of input gates, if the
+    Minimises L + γR (Kostic et al. 2024, section 3) plus `gate_strength` times the L1 norm of input gates, if the
     encoders have any. With `validation_pairs` the best weights on them are kept; the validation score is the
     U-statistic of L on all validation pairs, so it involves no random split. Call `operator.postprocess` afterwards.
 

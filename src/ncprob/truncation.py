@@ -27,7 +27,7 @@ def held_out_losses(operator: SpectralOperator, held_out: PairMoments) -> Float[
     """L of the operator truncated at k = 0, …, rank, from moments of plain held-out features.
 
     L_k = Σ_{i,j≤k} s_i s_j A_ij B_ij − 2 Σ_{i≤k} s_i D_ii with A, B, D the held-out second moments of the
-    whitened features (Kostic et al. 2024, eq. 6). Products of moments of one sample overstate the first sum a
+    whitened features (Kostic et al. 2024, eq. 9). Products of moments of one sample overstate the first sum a
     little, which leans towards smaller ranks.
     """
     left_map, right_map = operator.left_map.double(), operator.right_map.double()

@@ -14,6 +14,7 @@ from torch import Tensor
 Weights = Float[Tensor, "rows atoms"]
 Atoms = Float[Tensor, " atoms"]
 
+POINT_MASS = 0.02  # an atom with so large a share of a law says nothing about the scale of the rest
 ROUNDING = 1e-12  # slack for probabilities that were added up in floating point
 
 
@@ -68,6 +69,7 @@ def bandwidth(weights: Weights, atoms: Atoms) -> Float[Tensor, "rows 1"]:
     ¼)/0.637; both equal σ for a normal law. The second keeps separate modes apart. √6 because a triangle of
     half-width h has variance h²/6.
     """
+    weights = _without_point_masses(weights)
     quartiles = quantiles(weights, atoms, torch.tensor([0.25, 0.75], dtype=torch.float64, device=weights.device))
     iqr = (quartiles[:, 1] - quartiles[:, 0]) / 1.349
     short = shortest_interval(weights, atoms, 0.25)
@@ -76,6 +78,13 @@ def bandwidth(weights: Weights, atoms: Atoms) -> Float[Tensor, "rows 1"]:
     width = math.sqrt(6) * 0.9 * sigma * effective ** (-0.2)
     # Point masses have no scale of their own: fall back to a thousandth of the spread of all atoms.
     return width.clamp(min=1e-3 * _spread(atoms))[:, None]
+
+
+def _without_point_masses(weights: Weights) -> Weights:
+    """The spread-out part of each law, normalised; the law itself where less than a tenth of it is spread out."""
+    light = torch.where(weights < POINT_MASS, weights, 0.0)
+    mass = light.sum(dim=1, keepdim=True)
+    return torch.where(mass > 0.1, light / mass.clamp(min=0.1), weights)
 
 
 def _spread(atoms: Atoms) -> float:
@@ -126,7 +135,7 @@ def outward_cumsum(values: Float[Tensor, "rows atoms"], middle: int) -> Float[Te
     return torch.cat([left, values.new_zeros(len(values), 1), values[:, middle:].cumsum(dim=1)], dim=1)
 
 
-def crps(weights: Weights, atoms: Atoms, y: Float[Tensor, " rows"]) -> Float[Tensor, " rows"]:
+def crps(weights: Weights, atoms: Float[Tensor, "... atoms"], y: Float[Tensor, " rows"]) -> Float[Tensor, " rows"]:
     """E|Y − y| − ½E|Y − Y'| of each row at its own y (Gneiting & Raftery 2007, eq. 21).
 
     On sorted atoms ½E|Y − Y'| = Σ_j p_j a_j (P_{j−1} + P_j − 1), P the cumulative weights.

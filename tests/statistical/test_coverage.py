@@ -9,7 +9,8 @@ from helpers import generator, normal
 
 from ncprob import NCPRegressor
 from ncprob.calibration import KINDS, METHODS, ConformalCalibrator
-from ncprob.distribution import ConditionalDistribution, Support
+from ncprob.distribution import ConditionalDistribution
+from ncprob.support import Support
 
 pytestmark = pytest.mark.slow
 
