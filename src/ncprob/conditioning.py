@@ -21,7 +21,7 @@ from ncprob.distribution import ConditionalDistribution, Export
 from ncprob.support import Support
 
 REPRESENTATIVES = 512  # rows of A whose laws are formed one by one; more where there are few atoms
-LAW_ELEMENTS = 2**22
+LAW_ELEMENTS = 2**21
 POOLED_ATOMS = 2**18
 
 
