@@ -598,3 +598,71 @@ def test_pit_of_new_rows_is_uniform():
     model = accurate(coordinates="residual").fit(*simulator.sample(2000, random_state=0))
     x, y = simulator.sample(1000, random_state=1)
     assert stats.kstest(model.predict_distribution(x).pit(y), "uniform").statistic < 0.075
+
+
+# ---------------------------------------------------------------- odd but legitimate data
+
+
+def test_reversed_read_only_and_fortran_arrays_are_taken():
+    x, y = X[::-1], Y[::-1]
+    expected = fast().fit(x.copy(), y.copy()).predict(NEW)
+    frozen, frozen_y = x.copy(), y.copy()
+    frozen.setflags(write=False)
+    frozen_y.setflags(write=False)
+    for table_, target in ((x, y), (frozen, frozen_y), (np.asfortranarray(x), y)):
+        np.testing.assert_array_equal(fast().fit(table_, target).predict(NEW), expected)
+
+
+def test_counts_with_many_levels_stay_integers():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0, 1, (800, 1))
+    y = rng.poisson(40 + 200 * x[:, 0]).astype(float)
+    for coordinates in ("auto", "residual"):
+        law = accurate(coordinates=coordinates).fit(x, y).predict_distribution([[0.1], [0.9]])
+        np.testing.assert_allclose(law.prob(lambda v: v[:, 0] % 1 == 0), 1)
+        np.testing.assert_array_equal(law.cdf(100.0), law.cdf(100.9))
+
+
+def test_a_point_mass_in_a_continuous_target_survives():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(6000, 1))
+    y = np.maximum(x[:, 0] + rng.normal(size=6000), 0)  # about half of the mass at zero
+    model = fast().fit(x, y)
+    assert model.coordinates_ == "raw"
+    at_zero = model.predict_distribution([[0.0]]).prob(lambda v: v[:, 0] == 0)[0]
+    assert at_zero == pytest.approx(0.5, abs=0.1)  # 60 short steps; averaged with its neighbours it would be 0
+
+
+def test_rows_without_weight_are_as_good_as_absent():
+    weights = np.ones(len(X))
+    weights[::4] = 0
+    wild = np.where(weights > 0, Y, 1e6)
+    for coordinates in ("raw", "residual"):
+        full = fast(coordinates=coordinates).fit(X, wild, sample_weight=weights).predict(NEW)
+        part = fast(coordinates=coordinates).fit(X[weights > 0], Y[weights > 0], sample_weight=weights[weights > 0])
+        np.testing.assert_allclose(full, part.predict(NEW))
+
+
+def test_answers_take_series_with_any_index_and_numpy_generators():
+    law = fast().fit(X, Y).predict_distribution(NEW)
+    y = np.linspace(-1, 1, len(NEW))
+    series = pd.Series(y, index=range(50, 50 + len(y)))
+    np.testing.assert_array_equal(law.crps(series), law.crps(y))
+    np.testing.assert_array_equal(law.sample(3, np.random.default_rng(0)), law.sample(3, np.random.default_rng(0)))
+
+
+def test_a_tiny_validation_fraction_still_holds_rows_out():
+    assert fast(validation_fraction=0.001).fit(X, Y).diagnostics().n_held_out == 4
+
+
+def test_checkpoints_need_a_seed(tmp_path):
+    with pytest.raises(ValueError, match=r"`random_state` must be given with `checkpoint_dir`.* Pass an integer"):
+        fast(checkpoint_dir=tmp_path, random_state=None).fit(X, Y)
+
+
+def test_calibration_data_are_named_in_errors():
+    model = fast().fit(X, Y)
+    with pytest.raises(ValueError, match="`X_cal` must be a numeric table like `X` in fit"):
+        model.conformalize(X[:, :1], Y)
+    with pytest.raises(ValueError, match="`X` and `y_cal` must have as many rows"):
+        model.conformalize(X, Y[:5])

@@ -118,7 +118,7 @@ def bad(value, where=(1, 0)):
         (X[:, :0], Y, ValueError, "0 feature"),
         (pd.DataFrame({"a": Y, "town": ["x", "y", "z"]}), Y, TypeError, r"numeric columns; got .*\['town'\]. Encode"),
         (pl.DataFrame({"town": ["x", "y", "z"]}), Y, TypeError, r"`X` must have numeric columns; .* \['town'\]"),
-        ([["a", "b"]] * 3, Y, ValueError, "`X` must be numeric: could not convert string to float: 'a'. Encode text"),
+        ([["a", "b"]] * 3, Y, ValueError, "could not convert string to float: 'a'. Encode text"),
     ],
 )
 def test_bad_data_is_rejected(table, target, error, message):

@@ -227,8 +227,11 @@ class NCPEstimator(BaseEstimator):
 
     def predict_distribution(self, X: Any) -> ConditionalDistribution:
         """The law of y given each row of X."""
+        return self._law(X, "X")
+
+    def _law(self, X: Any, name: str) -> ConditionalDistribution:
         check_is_fitted(self)
-        x = frames.check_features(self, X, reset=False, tabular=self.x_encoder is None)
+        x = frames.check_features(self, X, reset=False, tabular=self.x_encoder is None, name=name)
         return self._model.distribution(self._encode(x), len(x), export=to_numpy)
 
     def given(self, A: Any) -> ConditionalDistribution:

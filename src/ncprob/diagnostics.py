@@ -97,6 +97,7 @@ class Diagnostics:
 
     def __str__(self) -> str:
         spectrum = ", ".join(f"{value:.3f}" for value in self.spectrum[:8]) or "none (independent)"
+        slab = "unknown" if np.isnan(self.worst_slab_coverage_90) else f"{self.worst_slab_coverage_90:.1%}"
         lines = [
             f"spectrum              {spectrum}{', …' if len(self.spectrum) > 8 else ''}",
             f"orthonormality gap    {self.orthonormality_gap:.3f}",
@@ -104,7 +105,7 @@ class Diagnostics:
             f"held-out loss         {self.held_out_loss:.4f}",
             f"CDF repair            {self.repair:.2%}",
             f"PIT uniformity        p = {self.pit_pvalue:.3f}",
-            f"90 % coverage         {self.coverage_90:.1%}, in the worst slab {self.worst_slab_coverage_90:.1%}",
+            f"90 % coverage         {self.coverage_90:.1%}, in the worst slab {slab}",
             f"held-out rows         {self.n_held_out}",
         ]
         return "\n".join(

@@ -68,7 +68,7 @@ class NCPRegressor(RegressorMixin, NCPEstimator):
     Attributes
     ----------
     singular_values_ : ndarray of shape (rank_,)
-        Strength of dependence along each pair of singular functions, decreasing.
+        Strength of dependence along each pair of singular functions; decreasing after whitening.
     rank_ : int
         Number of singular functions in use (of the first operator).
     coordinates_ : str
@@ -186,8 +186,8 @@ class NCPRegressor(RegressorMixin, NCPEstimator):
         >>> calibrated.predict_interval([[0.5]], coverage=0.9).shape
         (1, 2)
         """
-        law = self.predict_distribution(X_cal)
-        target = frames.check_target(y_cal, len(law))
+        law = self._law(X_cal, "X_cal")
+        target = frames.check_target(y_cal, len(law), "y_cal")
         if target.reshape(len(target), -1).shape[1] != len(self.target_names_):
             raise ValueError(
                 f"`y_cal` must have {len(self.target_names_)} column(s), as `y` in fit; got shape {target.shape}. "

@@ -19,12 +19,14 @@ def is_frame(data: Any) -> bool:
     return isinstance(nw.from_native(data, eager_only=True, strict=False), nw.DataFrame)
 
 
-def check_features(estimator: BaseEstimator, X: Any, *, reset: bool, tabular: bool) -> NDArray[np.float64]:
+def check_features(
+    estimator: BaseEstimator, X: Any, *, reset: bool, tabular: bool, name: str = "X"
+) -> NDArray[np.float64]:
     """X as a finite float64 array, 2-D when `tabular`.
 
     With `reset` (while fitting) the number and names of features are learned, else they are checked.
     """
-    _reject_text(X)
+    _reject_text(X, name)
     try:
         x = validate_data(
             estimator,
@@ -36,31 +38,31 @@ def check_features(estimator: BaseEstimator, X: Any, *, reset: bool, tabular: bo
             ensure_min_samples=1,
         )
     except TypeError as error:
-        raise TypeError(f"`X` must be a numeric table of shape (n, p): {error}") from error
+        raise TypeError(f"`{name}` must be a numeric table of shape (n, p): {error}") from error
     except ValueError as error:
-        if "could not convert" not in str(error):
-            raise
-        raise ValueError(f"`X` must be numeric: {error}. Encode text first, for example with OneHotEncoder.") from error
+        what = "a numeric table of shape (n, p)" if reset else "a numeric table like `X` in fit"
+        remedy = ". Encode text first, for example with OneHotEncoder." if "could not convert" in str(error) else ""
+        raise ValueError(f"`{name}` must be {what}: {error}{remedy}") from error
     x = _plain(x)
-    _check_finite(x, "X")
+    _check_finite(x, name)
     if reset and len(x) < 2:
         raise ValueError("`X` must hold at least 2 rows; got n_samples = 1 (one sample). Pass more data.")
     return x
 
 
-def _reject_text(X: Any) -> None:
+def _reject_text(X: Any, label: str) -> None:
     frame = nw.from_native(X, eager_only=True, strict=False)
     if not isinstance(frame, nw.DataFrame):
         return
     text = [name for name, kind in frame.schema.items() if not (kind.is_numeric() or kind == nw.Boolean)]
     if text:
         raise TypeError(
-            f"`X` must have numeric columns; got other types in {text}. "
+            f"`{label}` must have numeric columns; got other types in {text}. "
             "Encode them first, for example with sklearn.preprocessing.OneHotEncoder."
         )
 
 
-def check_target(y: Any, n_rows: int) -> NDArray[np.float64]:
+def check_target(y: Any, n_rows: int, name: str = "y") -> NDArray[np.float64]:
     """y as finite float64 of shape (n,) or (n, q)."""
     array = _as_array(y)
     if np.iscomplexobj(array):
@@ -69,13 +71,13 @@ def check_target(y: Any, n_rows: int) -> NDArray[np.float64]:
         array = array.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise TypeError(
-            f"`y` must be numeric; got {array.dtype} values such as {array.ravel()[:1].tolist()}. "
+            f"`{name}` must be numeric; got {array.dtype} values such as {array.ravel()[:1].tolist()}. "
             "For classes use NCPClassifier."
         ) from error
     if array.ndim not in (1, 2) or array.shape[-1] == 0:
-        raise ValueError(f"`y` must have shape (n,) or (n, q); got {array.shape}. Reshape it.")
-    _check_length(array, n_rows)
-    _check_finite(array, "y")
+        raise ValueError(f"`{name}` must have shape (n,) or (n, q); got {array.shape}. Reshape it.")
+    _check_length(array, n_rows, name)
+    _check_finite(array, name)
     return _plain(array)
 
 
@@ -119,10 +121,10 @@ def _as_array(y: Any) -> NDArray[Any]:
     return np.asarray(native.to_numpy() if isinstance(native, nw.DataFrame | nw.Series) else y)
 
 
-def _check_length(array: NDArray[Any], n_rows: int) -> None:
+def _check_length(array: NDArray[Any], n_rows: int, name: str = "y") -> None:
     if len(array) != n_rows:
         raise ValueError(
-            f"`X` and `y` must have as many rows; found input variables with inconsistent numbers of samples: "
+            f"`X` and `{name}` must have as many rows; found input variables with inconsistent numbers of samples: "
             f"[{n_rows}, {len(array)}]. Pair them row by row."
         )
 

@@ -30,7 +30,7 @@ SMALL_NETWORK = 200_000  # parameters
 
 @dataclass
 class History:
-    """What training saw, one entry per validation."""
+    """What training saw, one entry per validation; without validation data `validation_loss` repeats the loss."""
 
     step: list[int] = field(default_factory=list)
     loss: list[float] = field(default_factory=list)

@@ -31,6 +31,9 @@ class Box:
 
     def __post_init__(self) -> None:
         low, high = self.bounds()
+        # Plain tuples compare and hash; lists and arrays do not.
+        object.__setattr__(self, "low", tuple(low.reshape(-1).tolist()) if low.ndim == 1 else self.low)
+        object.__setattr__(self, "high", tuple(high.reshape(-1).tolist()) if high.ndim == 1 else self.high)
         if low.ndim != 1 or low.shape != high.shape:
             raise ValueError(
                 "`low` and `high` must be numbers or lists of one length; "
@@ -38,7 +41,7 @@ class Box:
             )
         if not bool((low < high).all()):
             raise ValueError(
-                f"`low` must be below `high` in every coordinate; got {self.low} and {self.high}. Swap them."
+                f"`low` must be below `high` in every coordinate; got {self.low} and {self.high}. Swap or widen them."
             )
 
     def bounds(self) -> tuple[Tensor, Tensor]:
