@@ -57,7 +57,7 @@ def calibration() -> str:
     return f"""## Conformal intervals
 
 90 % intervals, mean over {data.seed.nunique()} splits (`python -m benchmarks.calibration`). Width and interval score
-(lower is better) are in standard deviations of y; seconds include the fit.
+(lower is better) are in standard deviations of y; seconds include the fit, on two cores that were shared at times.
 
 {table(means)}
 """
