@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ncprob._validation import as_float_tensor, check_integer, check_number
+from ncprob._validation import as_float_tensor, as_generator, check_integer, check_number
 from ncprob.encoders import MLP
 from ncprob.operator import SpectralOperator
 from ncprob.optimization import Runtime, Schedule
@@ -189,7 +189,7 @@ def permutation_test(
     u, v = u - u.mean(dim=0), v - v.mean(dim=0)
     observed = _statistics(u, v[None], weights)
     permuted = torch.cat(
-        [_statistics(u, v[rows], weights) for rows in _permutations(u, n_permutations, _generator(random_state))]
+        [_statistics(u, v[rows], weights) for rows in _permutations(u, n_permutations, as_generator(random_state))]
     )
     # Sums in another order may differ by rounding; counting those as ties keeps the test valid.
     tolerance = 1e-12 * float(permuted.abs().max())
@@ -210,16 +210,6 @@ def _permutations(u: Tensor, count: int, generator: torch.Generator) -> Iterator
     for start in range(0, count, step):
         keys = torch.rand((min(step, count - start), m), generator=generator, dtype=torch.float64)
         yield keys.argsort(dim=1).to(u.device)
-
-
-def _generator(random_state: int | torch.Generator | None) -> torch.Generator:
-    if isinstance(random_state, torch.Generator):
-        return random_state
-    generator = torch.Generator()
-    if random_state is None:
-        generator.seed()
-        return generator
-    return generator.manual_seed(check_integer(random_state, "random_state", minimum=0))
 
 
 def _checked_features(u: Tensor, v: Tensor, singular_values: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -344,7 +334,7 @@ def fit_and_test(
 
 def _seed(random_state: int | None) -> int:
     if random_state is None:
-        return int(torch.randint(2**31 - 1, (), generator=_generator(None)))
+        return int(torch.randint(2**31 - 1, (), generator=as_generator(None)))
     return check_integer(random_state, "random_state", minimum=0)
 
 
