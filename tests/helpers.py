@@ -8,9 +8,6 @@ from torch import nn
 from ncprob import SpectralOperator
 from ncprob.encoders import MLP
 
-# Networks and matrices this small run fastest, and repeat bit by bit, on one thread.
-torch.set_num_threads(1)
-
 
 def generator(seed):
     return torch.Generator().manual_seed(seed)

@@ -13,16 +13,6 @@ from ncprob.datasets import TwoRegimes
 from ncprob.optimization import Schedule
 from ncprob.recipe import Recipe, Sample, fit_model, held_out_crps, marginal_model
 
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Small networks lose more by waiting for busy cores than they gain by threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 FAST = Recipe(
     rank=4,
     hidden_sizes=(16,),

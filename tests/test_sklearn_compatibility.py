@@ -1,7 +1,6 @@
 """scikit-learn's own contract of an estimator."""
 
 import pytest
-import torch
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from ncprob import NCPRegressor
@@ -23,15 +22,6 @@ EXPECTED_FAILURES = {
     "check_methods_subset_invariance": "networks compute in float32, whose rounding depends on the size of the batch: "
     "answers agree to 1e-6, the check asks for 1e-7",
 }
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """Small networks lose more by waiting for busy cores than they gain by threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.filterwarnings("ignore")
