@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo test test-slow check format clean
+.PHONY: help setup demo test test-slow check format clean bench bench-setup bench-report
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
@@ -35,6 +35,17 @@ check: $(STAMP)  ## lint, formatting, types, direction of imports
 format: $(STAMP)  ## format and fix what can be fixed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+SUITE ?= density-1e4
+
+bench-setup: $(STAMP)  ## install the rivals of the benchmarks
+	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt -e '.[dev,benchmarks]'
+
+bench: $(STAMP)  ## run a suite of benchmarks, e.g. make bench SUITE=real JOBS=2; goes on where it was stopped
+	$(BIN)/python -m benchmarks.runner --suite $(SUITE) $(if $(JOBS),--jobs $(JOBS))
+
+bench-report: $(STAMP)  ## write docs/benchmarks.md and its plots from benchmarks/results
+	$(BIN)/python -m benchmarks.report
 
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -1,46 +1,213 @@
-"""Write docs/benchmarks.md from the result files, and nothing that is not in them.
+"""Write docs/benchmarks.md and its plots from the result files, and nothing that is not in them.
 
 python -m benchmarks.report
 """
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 
+from benchmarks import figures
+from benchmarks.suites import SIX_MODELS
+
 RESULTS = Path(__file__).parent / "results"
+PAPER = Path(__file__).parent / "paper_tables"
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 
+Frame = pd.DataFrame
 
-def table(frame: pd.DataFrame) -> str:
+
+def table(frame: Frame) -> str:
     lines = ["| " + " | ".join(map(str, frame.columns)) + " |", "|" + "---|" * len(frame.columns)]
     lines += ["| " + " | ".join(str(value) for value in row) + " |" for row in frame.itertuples(index=False)]
     return "\n".join(lines)
 
 
-def fits() -> str:
-    data = pd.read_csv(RESULTS / "fits.csv")
-    grouped = data.groupby(["dataset", "n"], sort=False)
-    summary = grouped.agg(
-        seeds=("seed", "size"),
-        KS=("ks", "mean"),
-        KS_paper_variant=("ks_paper", "mean"),
-        fit_seconds=("fit_seconds", "mean"),
-        settings=("settings", "first"),
-    )
-    summary = summary.round({"KS": 4, "KS_paper_variant": 4, "fit_seconds": 1}).reset_index()
-    return f"""## The default fit
+def successes(data: Frame) -> Frame:
+    """Rows of runs that gave an answer; failures are counted by `failures`."""
+    return data[data["error"].isna()]
 
-Mean Kolmogorov–Smirnov distance to the exact conditional laws (`python -m benchmarks.fits`); settings of the first
-seed.
 
-{table(summary)}
+def failures(data: Frame) -> str:
+    failed = data[data["error"].notna()]
+    lines = [f"- {r.method} on {r.dataset}, seed {r.seed}: {r.error}" for r in failed.itertuples()]
+    return "\n".join(["", "Runs that failed and are not in the means:", "", *lines, ""]) if lines else ""
+
+
+def on_common_seeds(data: Frame, keys: list[str]) -> Frame:
+    """Runs on the seeds that every method of the group has: while a file grows, means would be of different data."""
+    methods = data.groupby(keys)["method"].transform("nunique")
+    present = data.groupby([*keys, "seed"])["method"].transform("nunique")
+    return data[present == methods]
+
+
+def spread(values: pd.Series, digits: int = 4) -> str:
+    """Mean ± standard deviation over seeds; a single seed has none."""
+    mean = f"{values.mean():.{digits}f}"
+    return mean if len(values) < 2 else f"{mean} ± {values.std():.{digits}f}"
+
+
+def in_bold(cells: Frame, values: Frame) -> Frame:
+    """Text cells with the lowest value of every column in bold."""
+    best = values == values.min()
+    return cells.where(~best, "**" + cells.astype(str) + "**")
+
+
+def density(data: Frame, n: int) -> str:
+    """Our methods above the paper's table of the same size; the paper's variant of KS is what compares."""
+    data = successes(data)
+    paper = pd.read_csv(PAPER / f"ks_n1e{len(str(n)) - 1}.csv")
+    groups = data.groupby(["method", "dataset"], sort=False)
+    ours = Frame({"value": groups["ks"].mean(), "text": groups["ks"].apply(spread)}).reset_index()
+    variant = Frame({"value": groups["ks_paper"].mean(), "text": groups["ks_paper"].apply(spread)}).reset_index()
+    ours["method"] = "here: " + ours["method"]
+    variant["method"] = "here: " + variant["method"] + ", paper's variant of KS"
+    paper["text"] = paper.apply(lambda r: f"{r.ks_mean:.3f} ± {r.ks_std:.3f}", axis=1)
+    rows = pd.concat([ours, variant, paper.rename(columns={"ks_mean": "value"})])
+    order = list(dict.fromkeys(rows["method"]))
+    models = [name for name in SIX_MODELS if name in set(data["dataset"])]
+    values = rows.pivot(index="method", columns="dataset", values="value").loc[order, models]
+    cells = rows.pivot(index="method", columns="dataset", values="text").loc[order, models].fillna("")
+    seeds = data.groupby("dataset")["seed"].nunique()
+    return f"""## Conditional distributions, n = {n:,}
+
+Kolmogorov–Smirnov distance to the exact conditional laws, mean ± standard deviation over {_range(seeds)} seed(s); lines
+without "here" are the figures printed in Kostic et al. 2024. Best of every column in bold.
+
+{table(in_bold(cells, values).reset_index())}
+
+![KS at n = {n:,}](images/{figures.density(data, paper, n)})
 """
 
 
-def answers() -> str:
-    data = pd.read_csv(RESULTS / "answers.csv")
+def _range(counts: pd.Series) -> str:
+    return f"{counts.min()}" if counts.min() == counts.max() else f"{counts.min()} to {counts.max()}"
+
+
+def small_n(data: Frame) -> str:
+    good = on_common_seeds(successes(data), ["dataset", "n"])
+    means = good.pivot_table(index=["dataset", "n"], columns="method", values="ks", sort=False)
+    best = means.eq(means.min(axis=1), axis=0)
+    cells = means.map(lambda v: "" if pd.isna(v) else f"{v:.4f}").where(~best, means.map(lambda v: f"**{v:.4f}**"))
+    average = good.pivot_table(index="n", columns="method", values="ks").round(4).reset_index()
+    return f"""## Small samples
+
+Mean KS distance over {_range(good.groupby(["dataset", "n", "method"])["seed"].nunique())} seed(s); best in bold.
+NNKCDE and CKDE have the paper's settings, NNKCDE-tuned chooses neighbours and bandwidth, the forest its leaf size.
+
+{table(cells.reset_index())}
+
+Averaged over the models that are in the file:
+
+{table(average)}
+
+![KS against n](images/{figures.small_n(good)})
+{failures(data)}"""
+
+
+def real(data: Frame) -> str:
+    good = on_common_seeds(successes(data), ["dataset"])
+    parts = []
+    for score, digits in (("crps", 4), ("pinball", 4)):
+        means = good.pivot_table(index="dataset", columns="method", values=score, sort=False)
+        ratio = means.div(means.min(axis=1), axis=0)
+        rank = means.rank(axis=1)
+        cells = means.copy().astype(object)
+        for name in means:
+            cells[name] = [
+                "" if pd.isna(m) else f"{'**' * (r == 1)}{m:.{digits}g}{'**' * (r == 1)} ({q:.3f}, {k:.0f})"
+                for m, r, q, k in zip(means[name], rank[name], ratio[name], rank[name], strict=True)
+            ]
+        parts.append(f"Mean {score} (ratio to the best, rank):\n\n{table(cells.reset_index())}")
+    coverage = good.pivot_table(index="dataset", columns="method", values="coverage90", sort=False)
+    seconds = good.pivot_table(index="dataset", columns="method", values="fit_seconds", sort=False)
+    splits = _range(good.groupby(["dataset", "method"])["seed"].nunique())
+    return f"""## Public tables
+
+{good["dataset"].nunique()} table(s), {splits} split(s), the same for every method of a table.
+CRPS is twice the mean pinball loss over the levels 0.005, …, 0.995; the pinball loss is
+the mean over 0.05, …, 0.95; both in units of y. Best in bold.
+
+{(chr(10) * 2).join(parts)}
+
+![CRPS over the best](images/{figures.crps_ratio(good)})
+
+Coverage of the raw central 90 % interval:
+
+{table(coverage.round(3).reset_index())}
+
+Seconds of fitting ({_threads(good)}):
+
+{table(seconds.round(1).reset_index())}
+{failures(data)}"""
+
+
+def _threads(data: Frame) -> str:
+    return f"threads per run: {', '.join(map(str, sorted(data['threads'].astype(int).unique())))}"
+
+
+def heavy_tails(data: Frame) -> str:
+    good = successes(data)
+    rows = []
+    for (dataset, method), group in good.groupby(["dataset", "method"], sort=False):
+        fifths = group["coverage_by_fifth"].str.split(expand=True).astype(float).mean()
+        facts = {"dataset": dataset, "method": method, "seeds": len(group), "KS": spread(group["ks"])}
+        facts["KS on quantiles of y"] = spread(group["ks_bulk"])
+        facts["coverage"] = f"{group['coverage90'].mean():.4f}"
+        rows.append(facts | {f"fifth {i + 1} of x": f"{value:.4f}" for i, value in enumerate(fifths)})
+    return f"""## Heavy tails
+
+n = {good["n"].max():,}; exact coverage of the central 90 % interval. Equally spaced y, as the protocol asks, hardly
+meet the mass of a Cauchy law: the distance on quantiles of y is the one that tells.
+
+{table(Frame(rows))}
+{failures(data)}"""
+
+
+def circle(data: Frame) -> str:
+    good = successes(data)
+    groups = good.groupby(["dataset", "method"], sort=False)
+    ours = Frame({"KS": groups["ks"].apply(spread), "fit seconds": groups["fit_seconds"].mean().round(1)})
+    paper = pd.read_csv(PAPER / "high_dimension_ks.csv").groupby("dimension")["ks_mean"].mean()
+    paper_text = "; ".join(f"d = {d}: {ks:.3f}" for d, ks in paper.items())
+    return f"""## Circle in many dimensions
+
+Mean KS at θ = 1, 1.57, 3.14 and 5, n = {good["n"].max():,}. The paper's means over the same angles: {paper_text}.
+
+{table(ours.reset_index())}
+{failures(data)}"""
+
+
+def speed(data: Frame) -> str:
+    good = successes(data)
+    means = good.pivot_table(index="dataset", columns="method", values=["fit_seconds", "ks"], sort=False)
+    rows = Frame(index=means.index)
+    for method in good["method"].unique():
+        rows[f"{method}: seconds"] = means["fit_seconds"][method].round(1)
+        rows[f"{method}: KS"] = means["ks"][method].round(4)
+    if {"ncprob", "NCP-W"} <= set(good["method"]):
+        rows["times faster"] = (means["fit_seconds"]["NCP-W"] / means["fit_seconds"]["ncprob"]).round(1)
+    return f"""## Time beside the paper's recipe
+
+One run after the other, n = {good["n"].max():,}, {_threads(good)}.
+
+{table(rows.reset_index())}
+{failures(data)}"""
+
+
+def other(name: str, data: Frame) -> str:
+    """A file of the runner that has no section of its own."""
+    groups = successes(data).groupby(["dataset", "n", "method"], sort=False)
+    means = groups[["ks", "crps", "coverage90", "fit_seconds"]].mean().round(4)
+    means.insert(0, "seeds", groups.size())
+    return f"## {name}\n\nMeans over seeds.\n\n{table(means.reset_index())}\n{failures(data)}"
+
+
+def answers(data: Frame) -> str:
     columns = ["question", "coordinates", "n_train", "n_test", "rank", "seconds", "extra_mb", "threads"]
     return f"""## Time and memory of answers
 
@@ -50,8 +217,7 @@ One call each (`python -m benchmarks.answers`); memory is the growth of the peak
 """
 
 
-def calibration() -> str:
-    data = pd.read_csv(RESULTS / "calibration.csv")
+def calibration(data: Frame) -> str:
     means = data.groupby(["dataset", "method"], sort=False)[["coverage", "width", "interval_score", "seconds"]].mean()
     means = means.round({"coverage": 3, "width": 3, "interval_score": 3, "seconds": 1}).reset_index()
     return f"""## Conformal intervals
@@ -63,8 +229,7 @@ def calibration() -> str:
 """
 
 
-def independence() -> str:
-    data = pd.read_csv(RESULTS / "independence_power.csv")
+def independence(data: Frame) -> str:
     power = data.pivot_table(index=["dependence", "n"], columns="method", values="power", sort=False).reset_index()
     return f"""## Power of the independence test
 
@@ -75,12 +240,46 @@ Share of {data.repetitions.max()} data sets in which independence is rejected at
 """
 
 
-def main() -> None:
-    sections = [section() for section in (fits, answers, calibration, independence)]
-    head = "# Benchmarks\n\nMade by `python -m benchmarks.report` from `benchmarks/results/*.csv`."
-    head += " Where a rival wins, the table shows it.\n"
-    PAGE.write_text("\n".join([head, *sections]))
-    print(f"wrote {PAGE.name}")
+SECTIONS: dict[str, Callable[[Frame], str]] = {
+    "density-1e4": lambda data: density(data, 10_000),
+    "density-1e5": lambda data: density(data, 100_000),
+    "small-n": small_n,
+    "real": real,
+    "heavy-tails": heavy_tails,
+    "circle": circle,
+    "speed": speed,
+    "answers": answers,
+    "calibration": calibration,
+    "independence_power": independence,
+}
+
+
+def sections(results: Path) -> list[str]:
+    """One section per result file, in the order above and then others of the runner; empty files give none."""
+    files = {path.stem: path for path in sorted(results.glob("*.csv"))}
+    names = [name for name in SECTIONS if name in files] + [name for name in files if name not in SECTIONS]
+    written = []
+    for name in names:
+        data = pd.read_csv(files[name])
+        if "error" in data and successes(data).empty:
+            continue
+        if name in SECTIONS:
+            written.append(SECTIONS[name](data))
+        elif "error" in data:
+            written.append(other(name, data))
+    return written
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--page", type=Path, default=PAGE, help="plots go to the folder `images` beside it")
+    options = parser.parse_args(arguments)
+    figures.FOLDER = options.page.parent / "images"
+    head = "# Benchmarks\n\nMade by `python -m benchmarks.report` from `benchmarks/results/*.csv`, which"
+    head += " `python -m benchmarks.runner --suite NAME` writes.\nWhere a rival wins, the table shows it.\n"
+    options.page.write_text("\n".join([head, *sections(options.results)]))
+    print(f"wrote {options.page.name}")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,11 @@ TENSOR_MODULES = (
     "truncation",
     "calibration",
     "dependence",
+    "transport",
+    "mixture",
+    "smoothing",
+    "trees",
+    "coordinates",
 )
 
 install_import_hook([f"ncprob.{name}" for name in TENSOR_MODULES], "beartype.beartype")

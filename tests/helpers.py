@@ -7,6 +7,7 @@ from torch import nn
 
 from ncprob import SpectralOperator
 from ncprob.encoders import MLP
+from ncprob.transport import Transport
 
 
 def generator(seed):
@@ -15,6 +16,12 @@ def generator(seed):
 
 def normal(*shape, seed, dtype=torch.float64):
     return torch.randn(*shape, generator=generator(seed), dtype=dtype)
+
+
+def affine(location, scale):
+    """y = location + scale·b per member and component."""
+    location, scale = torch.as_tensor(location).double(), torch.as_tensor(scale).double()
+    return Transport(torch.tensor([-1.0, 1.0], dtype=torch.float64), location, torch.stack([-scale, scale], dim=-1))
 
 
 class Table:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from helpers import generator, normal
+from helpers import affine, generator, normal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -31,8 +31,8 @@ def tilted_law(n, seed, n_atoms=300, q=1, located=False):
     atoms = normal(n_atoms, q, seed=seed)
     left = 0.8 * torch.rand(n, 1, generator=generator(seed + 1), dtype=torch.float64)
     features = torch.sin(2 * atoms[:, :1])
-    moved = {"location": normal(n, q, seed=seed + 2), "scale": normal(n, q, seed=seed + 3).exp()} if located else {}
-    return ConditionalDistribution(Support(atoms, features), left, **moved)
+    moved = affine(normal(n, q, seed=seed + 2), normal(n, q, seed=seed + 3).exp()) if located else None
+    return ConditionalDistribution(Support(atoms, features), left, transport=moved)
 
 
 def contains(interval, y):
@@ -83,7 +83,7 @@ def test_leave_one_out_coverage_holds_exactly(method, kind, located):
     """Over all choices of the row left out, the share covered is at least c: the rank argument without chance."""
     n, coverages = 25, [0.3, 0.8, 0.9]
     law = tilted_law(n, seed=3, located=located)
-    y = 1.5 * normal(n, seed=9) if not located else law.location[:, 0] + 2 * normal(n, seed=9)  # a wrong model
+    y = 1.5 * normal(n, seed=9) if not located else law.transport.anchor[:, 0] + 2 * normal(n, seed=9)  # a wrong model
     covered = []
     for i in range(n):
         others = [j for j in range(n) if j != i]
@@ -237,7 +237,7 @@ def test_location_and_scale_carry_over(method, kind):
     """Moving every law and its y moves the calibrated interval."""
     law, y = tilted_law(50, seed=4), normal(50, seed=5)
     location, scale = normal(50, 1, seed=6), normal(50, 1, seed=7).exp()
-    moved = ConditionalDistribution(law.support, law.left, location=location, scale=scale)
+    moved = ConditionalDistribution(law.support, law.left, transport=affine(location, scale))
     plain = ConformalCalibrator(law, y, method=method).interval(law, 0.8, kind)
     carried = ConformalCalibrator(moved, location[:, 0] + scale[:, 0] * y, method=method).interval(moved, 0.8, kind)
     np.testing.assert_allclose(carried, location + scale * plain, rtol=1e-9, atol=1e-9)

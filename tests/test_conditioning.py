@@ -6,7 +6,7 @@ from math import inf, sqrt
 import numpy as np
 import pytest
 import torch
-from helpers import Table
+from helpers import Table, affine
 from scipy import stats
 from sklearn.exceptions import NotFittedError
 
@@ -413,8 +413,7 @@ def test_pooled_atoms_are_moved_by_their_own_rows():
     laws = ConditionalDistribution(
         Support(torch.tensor([0.0, 1.0]), torch.zeros(2, 1)),
         torch.zeros(2, 1),
-        location=torch.tensor([[10.0], [-1.0]]),
-        scale=torch.tensor([[2.0], [0.5]]),
+        transport=affine([[10.0], [-1.0]], [[2.0], [0.5]]),
     )
     law = TrainingRows(laws, torch.tensor([3.0, 1.0], dtype=torch.float64)).given(torch.ones(2, dtype=torch.bool), None)
     assert law.atoms.tolist() == [-1, -0.5, 10, 12]
@@ -447,8 +446,7 @@ def test_located_laws_of_many_rows(vector, monkeypatch):
     laws = ConditionalDistribution(
         Support(torch.tensor(base), torch.zeros(500, 1)),
         torch.zeros(3000, 1),
-        location=torch.tensor(location),
-        scale=torch.tensor(scale),
+        transport=affine(location, scale),
     )
     law = TrainingRows(laws, torch.ones(3000, dtype=torch.float64)).given(torch.ones(3000, dtype=torch.bool), None)
     assert len(law.support) <= 2**15

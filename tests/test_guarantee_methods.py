@@ -104,7 +104,7 @@ def test_moments_of_the_target_are_known_in_raw_coordinates_only(model):
     guarantees = model.guarantees()
     raw = model.coordinates_ == "raw"
     assert ("mean" in guarantees.to_dict()) == raw
-    assert any("residuals" in note for note in guarantees.notes) != raw
+    assert any("normal scores" in note for note in guarantees.notes) != raw
     if raw:
         same = report(guarantees.terms, target=target_moments(Y[:, None]))
         assert guarantees["mean"].value == pytest.approx(same["mean"].value, rel=1e-9)

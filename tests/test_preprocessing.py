@@ -1,12 +1,14 @@
 """Scaling is equivariant and robust; normal scores are monotone, whatever the tails."""
 
+import math
+
 import pytest
 import torch
 from helpers import generator, normal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ncprob.preprocessing import MAX_KNOTS, SMOOTH_CLIP, InputScaler, NormalScores, robust_center_and_scale
+from ncprob.preprocessing import MAX_CORE, MAX_KNOTS, InputScaler, NormalScores, SoftScale, robust_center_and_scale
 
 columns = st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=40)
 
@@ -30,7 +32,7 @@ def test_center_and_scale_follow_shift_and_scale(factor, shift):
 
 
 @pytest.mark.parametrize(("factor", "shift", "atol"), [(1e12, 0.0, 1e-6), (1e-12, 0.0, 1e-6), (1.0, 1e12, 1e-2)])
-@pytest.mark.parametrize("kind", [InputScaler, NormalScores])
+@pytest.mark.parametrize("kind", [InputScaler, SoftScale, NormalScores])
 def test_scaled_values_do_not_see_shift_and_scale(kind, factor, shift, atol):
     """A shift of 10¹² leaves four digits of float64; values that become ties move by half a rank, ½/301."""
     x = normal(301, 2, seed=1)
@@ -55,7 +57,10 @@ def test_outliers_do_not_set_the_scale(outlier):
     center, scale = robust_center_and_scale(x)
     assert scale / clean_scale < 1.4
     assert (center - clean_center).abs() < 0.3
-    assert InputScaler.fit(x)(x)[100:].std() > 0.5  # ordinary rows keep their spread
+    for kind in (InputScaler, SoftScale):
+        fitted = kind.fit(x)
+        assert fitted(x)[100:].std() > 0.5  # ordinary rows keep their spread
+        assert fitted.core <= MAX_CORE
 
 
 @pytest.mark.parametrize(
@@ -72,21 +77,115 @@ def test_degenerate_columns_have_a_positive_finite_scale(values, expected):
     assert scale.item() == pytest.approx(expected)
 
 
+def scaler(kind, center=0.0, scale=1.0, core=3.0):
+    """A scaler of one column from its numbers."""
+    return kind(*(torch.tensor([number], dtype=torch.float64) for number in (center, scale, core)))
+
+
 @settings(max_examples=60, deadline=None)
 @given(columns, columns)
 def test_scaled_inputs_are_bounded_and_monotone(values, queries):
     scaled = InputScaler.fit(column(values))(column(sorted(queries)))
-    assert (scaled.abs() <= SMOOTH_CLIP + 1e-5).all()
-    assert (scaled.diff(dim=0) >= -1e-6).all()
+    assert (scaled.abs() <= MAX_CORE + 2).all()
+    assert (scaled.diff(dim=0) >= 0).all()
 
 
-@pytest.mark.parametrize("scale", [1.0, 1e-200])
-def test_clip_is_linear_for_ordinary_values_and_bounded_for_extreme_ones(scale):
-    scaler = InputScaler(torch.zeros(1, dtype=torch.float64), torch.full((1,), scale, dtype=torch.float64))
-    z = torch.linspace(-0.5, 0.5, 11, dtype=torch.float64)[:, None]
-    torch.testing.assert_close(scaler(scale * z).double(), z, atol=0.01, rtol=0)
-    extreme = scaler(column([-1e300, -1e9, 1e9, 1e300])).ravel()
-    torch.testing.assert_close(extreme, torch.tensor([-3.0, -3.0, 3.0, 3.0]))
+@pytest.mark.parametrize("size", [1.0, 1e-200])
+def test_inputs_are_linear_in_the_core_and_bounded_beyond(size):
+    fitted = scaler(InputScaler, scale=size, core=3.0)
+    z = torch.linspace(-3, 3, 61, dtype=torch.float64)[:, None]
+    torch.testing.assert_close(fitted(size * z), z.float(), atol=1e-6, rtol=0)
+    beyond = fitted(size * column([3.5, -5.0])).ravel().double()
+    expected = torch.tensor([3 + 2 * math.tanh(0.25), -3 - 2 * math.tanh(1.0)], dtype=torch.float64)
+    torch.testing.assert_close(beyond, expected, atol=1e-6, rtol=0)
+    extreme = fitted(column([-1e300, -1e9, 1e9, 1e300])).ravel()
+    torch.testing.assert_close(extreme, torch.tensor([-5.0, -5.0, 5.0, 5.0]))
+
+
+@pytest.mark.parametrize("kind", [InputScaler, SoftScale])
+@pytest.mark.parametrize(
+    ("law", "core"),
+    [
+        (lambda n: normal(n, 1, seed=6), 2.576),  # the 99 % point of |Z|
+        (lambda n: torch.linspace(-1, 1, n, dtype=torch.float64)[:, None], 1.336),  # 0.99/(1/1.349)
+        (cauchy, MAX_CORE),
+        (lambda n: torch.ones(n, 1, dtype=torch.float64), 1.0),
+        (lambda n: normal(n, 1, seed=7).clamp(-0.7, 0.7), 1.0),
+    ],
+    ids=["normal", "uniform", "heavy tails", "constant", "short tails"],
+)
+def test_the_core_holds_99_percent_of_the_rows_within_limits(kind, law, core):
+    """The 99 % point of 20,001 rows has standard error √(0.01·0.99/n)/density = 0.025 for the normal law; four of
+    them."""
+    values = law(20_001)
+    fitted = kind.fit(values)
+    assert fitted.core.item() == pytest.approx(core, abs=0.1)
+    z = (values - fitted.center) / fitted.scale
+    inside = z.abs() <= fitted.core
+    if core < MAX_CORE:
+        assert inside.double().mean() >= 0.99 - 1e-4
+    torch.testing.assert_close(fitted(values)[inside].double(), z[inside], atol=1e-6, rtol=0)
+
+
+rounded = st.lists(st.floats(-1e300, 1e300).map(lambda value: round(value, 3)), min_size=1, max_size=40)
+
+
+@settings(max_examples=60, deadline=None)
+@given(rounded, rounded)
+def test_soft_scale_is_monotone_and_has_an_inverse(values, queries):
+    """Digits are lost to the size of what is subtracted: centre and scale."""
+    soft, y = SoftScale.fit(column(values)), column(sorted(queries))
+    scaled = soft(y)
+    assert torch.isfinite(scaled).all()
+    assert (scaled.diff(dim=0) >= 0).all()
+    rounding = 1e-12 * (y.abs() + soft.center.abs() + soft.scale)
+    assert ((soft.inverse(scaled) - y).abs() <= rounding).all()
+    torch.testing.assert_close(soft.inverse(scaled), soft.center + soft.from_center(scaled), rtol=0, atol=0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.floats(-30, 30), min_size=1, max_size=20))
+def test_soft_scale_is_the_inverse_of_its_inverse(values):
+    soft, z = scaler(SoftScale, center=-2.0, scale=0.01, core=1.5), column(values)
+    torch.testing.assert_close(soft(soft.inverse(z)), z, atol=1e-9, rtol=1e-9)
+
+
+def test_soft_scale_is_logarithmic_in_the_tails():
+    soft = scaler(SoftScale, center=1.0, scale=2.0, core=3.0)
+    z = column([-3.0, -1.0, 0.0, 3.0])
+    torch.testing.assert_close(soft(1 + 2 * z), z)
+    beyond = column([0.5, 10.0, 1e6, 1e300])
+    torch.testing.assert_close(soft(1 + 2 * (3 + beyond)), 3 + beyond.log1p())
+    torch.testing.assert_close(soft(1 - 2 * (3 + beyond)), -3 - beyond.log1p())
+
+
+def test_soft_scale_is_smooth_where_the_core_ends():
+    """Value and slope go on: differences left and right of c are equal to second order."""
+    soft, step = scaler(SoftScale, core=2.0), 1e-4
+    left, right = soft(column([2 - step, 2.0, 2 + step])).diff(dim=0).ravel().tolist()
+    assert left == pytest.approx(step, rel=1e-9)
+    assert right == pytest.approx(step, rel=1e-4)
+
+
+def test_spreads_keep_their_digits_far_from_zero():
+    soft = scaler(SoftScale, center=1e15, scale=1e-3)
+    z = column([-1.5, 0.25, 7.0])
+    expected = 1e-3 * torch.tensor([-1.5, 0.25, 3 + math.expm1(4.0)], dtype=torch.float64)
+    torch.testing.assert_close(soft.from_center(z).ravel(), expected, rtol=1e-12, atol=0)
+
+
+def test_soft_scale_of_batches_acts_on_the_last_axis():
+    y = normal(4, 5, 3, seed=8) * torch.tensor([1.0, 1e6, 1e-6])
+    soft = SoftScale.fit(y.flatten(0, 1))
+    torch.testing.assert_close(soft(y), soft(y.flatten(0, 1)).reshape(4, 5, 3))
+    torch.testing.assert_close(soft.inverse(soft(y)), y, rtol=1e-9, atol=1e-12)
+
+
+def test_heavy_tails_come_within_reach():
+    y = cauchy(20_000) ** 3
+    z = SoftScale.fit(y)(y)
+    assert y.abs().max() > 1e9
+    assert z.abs().max() < 40
 
 
 @settings(max_examples=60, deadline=None)

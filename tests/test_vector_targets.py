@@ -189,7 +189,7 @@ def test_units_of_each_component_do_not_matter(coordinates):
     units, shift = np.array([1024.0, 1 / 64]), np.array([8.0, -0.25])
     plain = regressor(coordinates=coordinates, max_steps=40).fit(X, y)
     other = regressor(coordinates=coordinates, max_steps=40).fit(X, y * units + shift)
-    tolerance = 1e-3 * units  # rounding of shifted values, carried through training in float32
+    tolerance = 1e-2 * units  # rounding of shifted values, carried through training in float32
     assert (np.abs(other.predict(NEW) - (plain.predict(NEW) * units + shift)) < tolerance).all()
     assert (
         np.abs(other.predict_cov(NEW) - plain.predict_cov(NEW) * np.outer(units, units)) < 1e-2 * units[:, None] * units

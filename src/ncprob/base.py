@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -59,6 +58,7 @@ class NCPEstimator(BaseEstimator):
         learning_rate: float = 3e-3,
         weight_decay: float = 1e-2,
         input_gate: float | str = "auto",
+        tree_inputs: bool | str = "auto",
         validation_fraction: float = 0.1,
         early_stopping: bool = True,
         x_encoder: nn.Module | None = None,
@@ -80,6 +80,7 @@ class NCPEstimator(BaseEstimator):
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
         self.input_gate = input_gate
+        self.tree_inputs = tree_inputs
         self.validation_fraction = validation_fraction
         self.early_stopping = early_stopping
         self.x_encoder = x_encoder
@@ -107,10 +108,8 @@ class NCPEstimator(BaseEstimator):
         self._fit(sample, None if held is None else self._sample(*held, None), recipe)
         # Copies: the caller may go on to change the arrays in place.
         self._training_x, self._training_y = x.copy(), sample.y.clone()
-        self._training = TrainingRows(
-            self._model.distribution(sample.x, len(sample), export=to_numpy),
-            sample.y.new_ones(len(sample)) if sample.weights is None else sample.weights,
-        )
+        self._training_weights = sample.y.new_ones(len(sample)) if sample.weights is None else sample.weights
+        self._training_rows: TrainingRows | None = None
 
     def _sample(self, x: NDArray[Any], y: NDArray[Any], weights: NDArray[Any] | None) -> Sample:
         target = torch.as_tensor(y, dtype=torch.float64).reshape(len(y), -1).to(self._device)
@@ -123,7 +122,7 @@ class NCPEstimator(BaseEstimator):
 
     def _fit(self, sample: Sample, held_out: Sample | None, recipe: Recipe) -> None:
         if sample.weights is not None:  # a row without weight is as good as absent
-            sample = _rows(sample, sample.weights.nonzero()[:, 0])
+            sample = sample.rows(sample.weights.nonzero()[:, 0])
         n = len(sample)
         self.history_, self.n_steps_ = History(), 0
         self._held_out_loss, self._terms, self._answers = float("nan"), None, None
@@ -160,11 +159,11 @@ class NCPEstimator(BaseEstimator):
         """Shuffled training rows, held-out rows, and whether these come from the same table."""
         order = torch.randperm(len(sample), generator=torch.Generator().manual_seed(seed)).to(self._device)
         if held_out is not None:
-            return _rows(sample, order), held_out, False
+            return sample.rows(order), held_out, False
         if self.validation_fraction == 0:
-            return _rows(sample, order), None, False
+            return sample.rows(order), None, False
         n_held = min(max(round(self.validation_fraction * len(sample)), 4), len(sample) // 2)
-        return _rows(sample, order[n_held:]), _rows(sample, order[:n_held]), True
+        return sample.rows(order[n_held:]), sample.rows(order[:n_held]), True
 
     def _recipe(self) -> Recipe:
         """All settings, checked before any work is done."""
@@ -196,6 +195,10 @@ class NCPEstimator(BaseEstimator):
                 "`random_state` must be given with `checkpoint_dir`: a fit can only be resumed with the same seed; "
                 "got None. Pass an integer."
             )
+        if self.tree_inputs != "auto" and not isinstance(self.tree_inputs, bool | np.bool_):
+            raise TypeError(
+                f"`tree_inputs` must be True, False or 'auto'; got {self.tree_inputs!r}. Pass one of these."
+            )
         if not isinstance(self.early_stopping, bool | np.bool_):
             raise TypeError(f"`early_stopping` must be True or False; got {self.early_stopping!r}. Pass a bool.")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -208,6 +211,7 @@ class NCPEstimator(BaseEstimator):
             postprocessing=self.postprocessing,
             ensemble_size=check_integer(self.ensemble_size, "ensemble_size", minimum=1),
             input_gate=None if self.input_gate == "auto" else check_number(self.input_gate, "input_gate", minimum=0),
+            tree_inputs=None if self.tree_inputs == "auto" else bool(self.tree_inputs),
             schedule=Schedule(
                 max_steps=self.max_steps,
                 learning_rate=self.learning_rate,
@@ -254,7 +258,14 @@ class NCPEstimator(BaseEstimator):
         True
         """
         check_is_fitted(self)
-        return self._training.given(self._rows_in(A).to(self._device), to_numpy)
+        return self._training().given(self._rows_in(A).to(self._device), to_numpy)
+
+    def _training(self) -> TrainingRows:
+        """Laws of the training rows, formed when a set is first asked about."""
+        if self._training_rows is None:
+            laws = self._model.distribution(self._encode(self._training_x), len(self._training_x), export=to_numpy)
+            self._training_rows = TrainingRows(laws, self._training_weights)
+        return self._training_rows
 
     def _rows_in(self, A: Any) -> Tensor:
         """Mask of the training rows inside A, which must not be empty."""
@@ -264,7 +275,7 @@ class NCPEstimator(BaseEstimator):
             mask = membership(A, points, "A", to_numpy)
         else:
             mask = torch.as_tensor(frames.check_mask(A, len(x)))
-        if not bool((self._training.weights.cpu()[mask] > 0).any()):
+        if not bool((self._training_weights.cpu()[mask] > 0).any()):
             raise ValueError("`A` must contain at least one training row; it contains none. Choose a larger set.")
         return mask
 
@@ -280,7 +291,7 @@ class NCPEstimator(BaseEstimator):
         """
         check_is_fitted(self)
         points = torch.as_tensor(self._training_x).reshape(len(self._training_x), -1).to(self._device)
-        return self._training.reverse(points, B, to_numpy)
+        return self._training().reverse(points, B, to_numpy)
 
     def guarantees(
         self, delta: float = 0.05, A: Any = None, B: Any = None, constant: float = 1.0, **options: Any
@@ -306,11 +317,12 @@ class NCPEstimator(BaseEstimator):
                 "`guarantees` needs a trained operator and held-out rows; this model has none. "
                 "Fit with `validation_fraction` > 0 on at least 16 rows of a y that varies."
             )
-        weights = self._training.weights / self._training.weights.sum()
+        weights = self._training_weights / self._training_weights.sum()
         prob_A = 0.5 if A is None else float(weights[self._rows_in(A).to(self._device)].sum())
         prob_B = 0.5 if B is None else float(weights[membership(B, self._training_y, "B", to_numpy)].sum())
         raw = self.coordinates_ == "raw"
-        notes = () if raw else ("the operator is that of residuals; B and levels refer to sets of (y − m(X))/s(X).",)
+        scores = "the operator is that of normal scores of y under the mixture; B and levels refer to sets of these."
+        notes = () if raw else (scores,)
         moments = target_moments(to_numpy(self._training_y)) if raw else None
         return report(self._terms, prob_A, prob_B, delta, constant=constant, target=moments, notes=notes, **options)
 
@@ -318,7 +330,7 @@ class NCPEstimator(BaseEstimator):
         """χ² dependence Σσ², maximal correlation σ₁ and effective rank of (X, y), measured on held-out rows.
 
         A small operator of (X, y) is learned on half of the training rows and read on the other half: the rows that
-        chose weights and rank of this model would flatter it, and a residual model has taken location and scale away.
+        chose weights and rank of this model would flatter it, and a residual model has taken most dependence away.
         """
         check_is_fitted(self)
         return self._split_features(self._seed).dependence()
@@ -355,8 +367,3 @@ class NCPEstimator(BaseEstimator):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_model")
-
-
-def _rows(sample: Sample, index: Tensor) -> Sample:
-    weights = None if sample.weights is None else sample.weights[index]
-    return replace(sample, x=sample.x[index], y=sample.y[index], weights=weights)

@@ -28,7 +28,7 @@ SLACK = 1e-9  # in probability: far above rounding, far below the weight of an a
 NARROWEST = 1e-3  # least width that scores are measured in, as a share of the spread of the atoms
 
 Cumulative = Float[Tensor, "rows atoms"]
-Atoms = Float[Tensor, " atoms"]
+Atoms = Float[Tensor, "... atoms"]  # shared, or of each row
 
 
 def conformal_quantile(
@@ -110,7 +110,7 @@ class ConformalCalibrator:
         if len(law) == 0:
             raise ValueError("`law` must hold at least one calibration row; got none. Pass rows kept from training.")
         self._law = law
-        self._y = law._to_base(law._own_values(y_cal))[..., 0]  # scores do not depend on location and scale
+        self._y = law._own_values(y_cal)[..., 0]
         self._weights = None if weights is None else _check_weights(weights, len(law), "weights").to(self._y.device)
         self._scores: dict[tuple[str, float | None], Tensor] = {}
 
@@ -147,10 +147,9 @@ class ConformalCalibrator:
         new = None if new_weights is None else _check_weights(new_weights, len(law), "new_weights").to(self._y.device)
         thresholds = self._thresholds(coverages.reshape(-1), kind, new).expand(len(law), -1, -1)
         if self.method == "pit":
-            base = _nested_intervals(law, thresholds, kind)
+            answer = _nested_intervals(law, thresholds, kind)
         else:
-            base = self._widened_base(law, coverages.reshape(-1), thresholds, kind)
-        answer = law._from_base(base)
+            answer = self._widened(law, coverages.reshape(-1), thresholds, kind)
         return law._by_component(answer[..., 0] if coverages.ndim == 0 else answer)
 
     def threshold(self, coverage: Any, kind: str = "shortest") -> Tensor:
@@ -184,11 +183,11 @@ class ConformalCalibrator:
             )
         return self._scores[key]
 
-    def _widened_base(self, law: ConditionalDistribution, coverages: Tensor, shares: Tensor, kind: str) -> Tensor:
+    def _widened(self, law: ConditionalDistribution, coverages: Tensor, shares: Tensor, kind: str) -> Tensor:
         """Intervals of the model with both ends moved out (in, if negative) by a share of the width; (n, q, 2, k)."""
         narrowest = _narrowest(law)
         parts = [
-            _uncrossed(_widen(_base_interval(law, float(coverage), kind), shares[..., k], narrowest))
+            _uncrossed(_widen(_model_interval(law, float(coverage), kind), shares[..., k], narrowest))
             for k, coverage in enumerate(coverages)
         ]
         return torch.stack(parts, dim=-1)
@@ -208,9 +207,10 @@ def _check_weights(weights: Any, n: int, name: str) -> Tensor:
 # -------------------------------------------------------------------- widening
 
 
-def _narrowest(law: ConditionalDistribution) -> Float[Tensor, " q"]:
-    """Width below which intervals count as points, per component; positive even where Y is constant."""
-    return NARROWEST * robust_center_and_scale(law.support.values)[1]
+def _narrowest(law: ConditionalDistribution) -> Float[Tensor, "n q"]:
+    """Width below which intervals count as points, per member and component; positive even where Y is constant."""
+    width = (NARROWEST * robust_center_and_scale(law.support.values)[1]).expand(len(law), -1)
+    return width if law.transport is None else width * law.transport.slope(width[..., None] * 0)[..., 0]
 
 
 def _widen(
@@ -230,15 +230,15 @@ def _uncrossed(interval: Float[Tensor, "*shape 2"]) -> Float[Tensor, "*shape 2"]
     return torch.stack([torch.where(crossed, middle, low), torch.where(crossed, middle, high)], dim=-1)
 
 
-def _base_interval(law: ConditionalDistribution, coverage: float, kind: str) -> Float[Tensor, "n q 2"]:
-    """Intervals of the model in the coordinates of the atoms."""
+def _model_interval(law: ConditionalDistribution, coverage: float, kind: str) -> Float[Tensor, "n q 2"]:
+    """Intervals of the model before calibration."""
     level = torch.tensor(coverage, dtype=torch.float64, device=law.left.device)
     return law._shortest(level) if kind == "shortest" else law._central(level.reshape(1))[..., 0]
 
 
 def _width_scores(law: ConditionalDistribution, y: Tensor, coverage: float, kind: str) -> Float[Tensor, "n q"]:
     """Share of its width by which the model's interval must grow to contain y; negative inside (CQR-r)."""
-    low, high = _base_interval(law, coverage, kind).unbind(dim=-1)
+    low, high = _model_interval(law, coverage, kind).unbind(dim=-1)
     return torch.maximum(low - y, y - high) / torch.maximum(high - low, _narrowest(law))
 
 
@@ -251,23 +251,23 @@ def _nested_scores(law: ConditionalDistribution, y: Tensor, kind: str) -> Float[
     narrowest = _narrowest(law)
 
     def component(w: Tensor, atoms: Tensor, k: int, rows: slice) -> Tensor:
-        cumulative, own = _cumulative(w), y[rows, k]
+        cumulative, own, atoms = _cumulative(w), y[rows, k], law._moved(atoms, k, rows)
         low, high = _range(cumulative, atoms).unbind(dim=-1)
-        beyond = torch.maximum(low - own, own - high) / (high - low).clamp(min=narrowest[k])
+        beyond = torch.maximum(low - own, own - high) / torch.maximum(high - low, narrowest[rows, k])
         return torch.where(beyond > 0, 1 + beyond, inner(cumulative, atoms, own))
 
     return law._per_component(component)
 
 
 def _nested_intervals(law: ConditionalDistribution, levels: Tensor, kind: str) -> Float[Tensor, "n q 2 k"]:
-    """Intervals at levels (n, q, k) of each member and component, in the coordinates of the atoms."""
+    """Intervals at levels (n, q, k) of each member and component."""
     inner = _central_interval if kind == "central" else _shortest_interval
     narrowest = _narrowest(law)
 
     def component(w: Tensor, atoms: Tensor, k: int, rows: slice) -> Tensor:
         own = levels[rows, k]
-        intervals = inner(_cumulative(w), atoms, own.clamp(max=1))
-        return _widen(intervals, (own - 1).clamp(min=0), narrowest[k]).mT
+        intervals = inner(_cumulative(w), law._moved(atoms, k, rows), own.clamp(max=1))
+        return _widen(intervals, (own - 1).clamp(min=0), narrowest[rows, k, None]).mT
 
     return law._per_component(component)
 
@@ -279,7 +279,7 @@ def _cumulative(weights: Tensor) -> Cumulative:
 def _quantiles(cumulative: Cumulative, atoms: Atoms, levels: Float[Tensor, "rows g"]) -> Float[Tensor, "rows g"]:
     """Smallest atom with cumulative weight ≥ level, for levels of each row's own."""
     levels = levels.clamp(SLACK, 1 - SLACK).contiguous()  # atoms without weight at both ends are left out
-    return atoms[torch.searchsorted(cumulative, levels)]
+    return atoms.expand_as(cumulative).gather(1, torch.searchsorted(cumulative, levels))
 
 
 def _range(cumulative: Cumulative, atoms: Atoms) -> Float[Tensor, "rows 2"]:

@@ -36,7 +36,7 @@ class TrainingRows:
         """The law of Y given that X is among the rows of `mask`, as a distribution with one member."""
         rows = mask.nonzero()[:, 0]
         laws, omega = self.laws[rows], self.weights[rows] / self.weights[rows].sum()
-        support = _pooled(laws, omega) if laws.is_located else _averaged(laws, omega)
+        support = _averaged(laws, omega) if laws.transport is None else _pooled(laws, omega)
         return ConditionalDistribution(support, support.features.new_zeros(1, 1), export=export)
 
     def reverse(self, points: Tensor, region: Any, export: Export | None) -> ConditionalDistribution:
@@ -81,9 +81,9 @@ def _averaged(laws: ConditionalDistribution, omega: Tensor) -> Support:
 
 
 def _pooled(laws: ConditionalDistribution, omega: Tensor) -> Support:
-    """Atoms of representatives, each moved by its own location and scale, in one support."""
-    assert laws.location is not None
-    chosen, share = _representatives(laws.location[:, 0], omega, len(laws.support))
+    """Atoms of representatives, each moved by its own map, in one support."""
+    assert laws.transport is not None
+    chosen, share = _representatives(laws.transport.anchor[:, 0], omega, len(laws.support))
     some = laws[chosen]
     per_row = max(1, POOLED_ATOMS // len(chosen))
     values, weights = some.located_atoms(per_row)

@@ -1,130 +1,251 @@
 """Coordinates of Y in which the operator is learned.
 
-Raw: Y itself (the paper). Residual: Y' = (Y − m(X)) / s(X) with a robust conditional location m and scale s; narrow
-conditional laws need a high rank in raw coordinates and almost none in residual ones. Answers map back by
-q_Y = m + s·q_{Y'} and F_Y(t | x) = F_{Y'}((t − m)/s | x).
+Raw: Y itself (the paper). Residual: Y' = Φ⁻¹(G(Y | X)), the normal score of Y under a conditional mixture of Gaussians
+G that is learned first; location and scale of Y given X are its simplest case. What G explains, the operator
+need not: narrow laws take a high rank in raw coordinates and almost none in residual ones. Answers map back by
+q_Y = G⁻¹(Φ(q_{Y'}) | x) and F_Y(t | x) = F_{Y'}(Φ⁻¹(G(t | x)) | x).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from ncprob.encoders import gate_penalty
-from ncprob.optimization import History, Runtime, Schedule, minimize
-from ncprob.pairs import TensorPairs, select
-from ncprob.preprocessing import NORMAL_IQR, robust_center_and_scale
+from ncprob import mixture
+from ncprob.encoders import ParallelMLP
+from ncprob.optimization import History, Population, Runtime, Schedule, minimize
+from ncprob.pairs import TensorPairs
+from ncprob.preprocessing import SoftScale
+from ncprob.transport import Transport
 
-FOLDS = 3
+FOLDS = 4
+COMPONENTS = 5
 MINIMUM_SCALE = 1e-3  # of the marginal scale: keeps a deterministic relation Y = m(X) finite
+MINIMUM_SHARE = 0.1  # variants with a smaller share of the pool are left out of the answers
+SCORE_ROWS = 16384
+KNOTS, REACH = 145, 4.5  # normal scores at which the quantiles of a mixture are tabulated: 145 over ±4.5
+OUTER_KNOTS = (6.0, 8.0, 12.0)  # where the table goes on, along its slope over the last eight knots
+MAX_EXTENSION = 20.0  # soft-scaled units: a factor of 5e8 in a logarithmic tail
 
 
-class LocationScale(nn.Module):
-    """Quartile networks, one per fold, giving a conditional median and a scale (interquartile range / 1.349).
+@dataclass(frozen=True)
+class Variant:
+    """One way to learn the mixture; every variant is trained on all folds, and they are pooled by what each explains.
 
-    Every network is trained without the rows of its fold, by the pinball loss at 25, 50 and 75 % (Koenker &
-    Bassett 1978), which heavy tails do not disturb. A training row gets its answer from the network that has
-    not seen it, so residuals of training rows are as large as those of new rows; a new row gets the average
-    over networks.
+    `weight_decay`, an L1 penalty `gate` on the input gates, the number of leading inputs that are seen (None: all),
+    whether parameters of the mixture are linear in them, and the number of Gaussians.
+    """
+
+    weight_decay: float
+    gate: float
+    inputs: int | None = None
+    linear: bool = False
+    components: int = COMPONENTS
+
+
+def variants(weight_decay: float, gate: float, n_plain: int | None = None) -> list[Variant]:
+    """From flexible to stiff: weak, middle and strong decay, then linear; with `n_plain`, one of so many inputs."""
+    chosen = [
+        Variant(3 * weight_decay, gate),
+        Variant(30 * weight_decay, gate),
+        Variant(100 * weight_decay, gate),
+        Variant(3 * weight_decay, gate, linear=True, components=2),
+    ]
+    return chosen if n_plain is None else [*chosen, Variant(10 * weight_decay, gate, n_plain)]
+
+
+class SideBySide(nn.Module):
+    """Networks of any kind as one module with the outputs of `ParallelMLP`, (networks, batch, outputs)."""
+
+    def __init__(self, networks: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.networks = nn.ModuleList(networks)
+
+    def forward(self, inputs: Any) -> Float[Tensor, "networks batch outputs"]:
+        """Outputs of all networks."""
+        return torch.stack([network(inputs) for network in self.networks])
+
+
+class MixtureCoordinates(nn.Module):
+    """Mixture density networks (Bishop 1994), cross-fitted: one per variant and fold, trained by maximum likelihood.
+
+    The network of fold k is trained without the rows of fold k. Out-of-fold likelihoods stop training, and pool
+    the variants: shares π maximise Σ_i log Σ_v π_v g_v(y_i | x_i) (EM; stacking of densities, Smyth & Wolpert 1999).
+    A training row gets its coordinate from the networks that have not seen it, so scores of training rows are spread as
+    those of new rows; a new row gets the average over folds, again a mixture. Y is soft-scaled first (`SoftScale`), so
+    that heavy tails do not rule the likelihood.
 
     Parameters
     ----------
-    make_network : callable
-        Builds a network with the given number of outputs: three per component of Y.
+    variants : sequence of Variant
+        What to train.
     n_components : int
-        Components of Y.
+        Components of Y; each has its own mixture, dependence between them is left to the operator.
+    networks : Module
+        Maps inputs to (variants × folds, rows, 3 · COMPONENTS · n_components), the folds of the first variant first.
     """
 
-    center: Tensor
-    spread: Tensor
+    shares: Tensor
+    unused: Tensor
 
-    def __init__(self, make_network: Callable[[int], nn.Module], n_components: int) -> None:
+    def __init__(self, variants: Sequence[Variant], n_components: int, networks: nn.Module) -> None:
         super().__init__()
-        self.networks = nn.ModuleList(make_network(3 * n_components) for _ in range(FOLDS))
-        self.n_components = n_components
-        self.register_buffer("center", torch.zeros(n_components, dtype=torch.float64))
-        self.register_buffer("spread", torch.ones(n_components, dtype=torch.float64))
+        self.variants, self.n_components, self.networks = tuple(variants), n_components, networks
+        self.scale = SoftScale(*torch.ones(3, n_components))  # until `fit`
+        allowed = torch.tensor([v.components for v in self.variants]).repeat_interleave(FOLDS)
+        self.register_buffer("unused", torch.arange(COMPONENTS) >= allowed[:, None], persistent=False)
+        self.register_buffer("shares", torch.full((len(self.variants),), 1 / len(self.variants), dtype=torch.float64))
 
-    def _quartiles(self, x: Any) -> tuple[Tensor, Tensor, Tensor]:
-        """25, 50, 75 % points in standard units, each (folds, rows, components)."""
-        outputs = torch.stack([network(x) for network in self.networks])
-        median, below, above = outputs.unflatten(-1, (3, self.n_components)).unbind(dim=-2)
-        widths = nn.functional.softplus(torch.stack([below, above])) + MINIMUM_SCALE
-        return median - widths[0], median, median + widths[1]
+    @classmethod
+    def for_table(
+        cls, variants: Sequence[Variant], n_components: int, n_inputs: int, hidden_sizes: Sequence[int]
+    ) -> MixtureCoordinates:
+        """Networks for tabular inputs."""
+        mask = torch.ones(len(variants), n_inputs)
+        for row, variant in zip(mask, variants, strict=True):
+            row[variant.inputs :] = 0 if variant.inputs is not None else 1
+        networks = ParallelMLP(
+            FOLDS * len(variants), n_inputs, hidden_sizes, 3 * COMPONENTS * n_components,
+            input_gate=any(variant.gate > 0 for variant in variants), mask=mask.repeat_interleave(FOLDS, dim=0),
+            linear_only=torch.tensor([variant.linear for variant in variants]).repeat_interleave(FOLDS),
+        )  # fmt: skip
+        with torch.no_grad():  # Gaussians start apart, beside each other
+            networks.weights[-1].mul_(0.3)
+            means = networks.biases[-1].zero_().unflatten(-1, (3, n_components, COMPONENTS))[:, :, 1]
+            for variant, part in zip(variants, means.split(FOLDS), strict=True):
+                part[..., : variant.components] = torch.linspace(-1.5, 1.5, variant.components)
+        return cls(variants, n_components, networks)
 
-    def pinball(self, x: Any, standard_y: Float[Tensor, "rows components"]) -> Float[Tensor, "folds rows"]:
-        """Pinball loss of the three quartiles, summed, per fold and row."""
-        total = torch.zeros((), device=standard_y.device)
-        for level, quartile in zip((0.25, 0.5, 0.75), self._quartiles(x), strict=True):
-            error = standard_y - quartile
-            total = total + torch.maximum(level * error, (level - 1) * error)
-        return total.sum(dim=-1)
+    # ---------------------------------------------------------------- mixtures
+
+    def parameters_at(self, x: Any) -> tuple[Tensor, Tensor, Tensor]:
+        """Log weights, means, scales: (variants × folds, rows, components of Y, COMPONENTS), in soft-scaled units."""
+        outputs = self.networks(x).unflatten(-1, (3, self.n_components, COMPONENTS))
+        logits, means, widths = outputs.unbind(dim=2)
+        logits = logits.masked_fill(self.unused[:, None, None, :], -torch.inf)
+        scales = nn.functional.softplus(widths + 0.5) + MINIMUM_SCALE
+        return torch.log_softmax(logits, dim=-1), means, scales
+
+    def log_likelihoods(self, x: Any, z: Float[Tensor, "rows components"]) -> Float[Tensor, "networks rows"]:
+        """log g(z | x) of every network, components of Y taken as independent given x."""
+        return mixture.log_density(*self.parameters_at(x), z).sum(dim=-1)
+
+    def _pooled(self, x: Any, fold: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Weights, means, scales of the pool, each (rows, components of Y, Gaussians); out of fold where given."""
+        log_weights, means, scales = self.parameters_at(x)
+        n_rows = means.shape[1]
+        kept = self.shares >= min(MINIMUM_SHARE, float(self.shares.max()))
+        share = (self.shares[kept] / self.shares[kept].sum()).to(means.dtype)[:, None]
+
+        def arrange(part: Tensor) -> Tensor:
+            """(rows, components of Y, variants kept, folds or one, COMPONENTS)."""
+            part = part.unflatten(0, (len(self.variants), FOLDS))[kept]
+            if fold is None:
+                return part.permute(2, 3, 0, 1, 4)
+            rows = torch.arange(n_rows, device=part.device)
+            return part[:, fold, rows].permute(1, 2, 0, 3)[:, :, :, None]
+
+        weights = arrange(log_weights).exp()
+        weights = weights * share[:, :, None] / weights.shape[3]
+        return weights.flatten(2), arrange(means).flatten(2), arrange(scales).flatten(2)
 
     @torch.no_grad()
-    def forward(self, x: Any, fold: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Location and scale in units of Y, float64: out of fold where `fold` is given, else averaged."""
-        lower, median, upper = (part.double() for part in self._quartiles(x))
-        parts = torch.stack([median, (upper - lower) / NORMAL_IQR])
-        if fold is None:
-            location, scale = parts.mean(dim=1)
-        else:
-            location, scale = parts[:, fold, torch.arange(len(fold), device=fold.device)]
-        return self.center + self.spread * location, self.spread * scale
+    def transport(self, x: Any, fold: Tensor | None = None) -> Transport:
+        """G⁻¹(Φ(·) | x) for every row: out of fold where `fold` is given, else of the average over folds."""
+        weights, means, scales = (part.flatten(0, 1) for part in self._pooled(x, fold))
+        device = weights.device
+        inner = torch.linspace(-REACH, REACH, KNOTS, dtype=torch.float64, device=device)
+        outer = torch.tensor(OUTER_KNOTS, dtype=torch.float64, device=device)
+        z = _increasing(mixture.quantiles(weights, means, scales, inner))
+        steps = (outer - REACH) / (inner[8] - inner[0])
+        limit = MAX_EXTENSION / steps[-1]
+        below = z[:, :1] - (z[:, 8:9] - z[:, :1]).clamp(max=limit) * steps.flip(0)
+        above = z[:, -1:] + (z[:, -1:] - z[:, -9:-8]).clamp(max=limit) * steps
+        z = torch.cat([below, z, above], dim=1).unflatten(0, (-1, self.n_components))
+        y = self.scale.from_center(z.mT).mT
+        middle = y[..., y.shape[-1] // 2]
+        return Transport(torch.cat([-outer.flip(0), inner, outer]), self.scale.center + middle, y - middle[..., None])
+
+    # ---------------------------------------------------------------- fitting
 
     def fit(
-        self,
-        x: Any,
-        y: Float[Tensor, "rows components"],
-        weights: Tensor | None,
-        schedule: Schedule,
-        runtime: Runtime,
-        gate_strength: float,
+        self, x: Any, y: Float[Tensor, "rows components"], weights: Tensor | None, schedule: Schedule, runtime: Runtime
     ) -> History:
-        """Train all folds at once; the score is the out-of-fold pinball loss, so no row is set aside."""
-        center, spread = robust_center_and_scale(y)
-        self.center.copy_(center)
-        self.spread.copy_(spread)
+        """Train all networks together and pool the variants; no row is set aside."""
+        self.scale = SoftScale.fit(y)
         fold = fold_numbers(len(y), y.device)
-        data = TensorPairs(x, {"y": ((y - center) / spread).float(), "fold": fold}, weights)
-        folds = torch.arange(FOLDS, device=y.device)[:, None]
+        data = TensorPairs(x, {"z": self.scale(y).float(), "fold": fold}, weights)
+        own = torch.arange(FOLDS, device=y.device).repeat(len(self.variants))[:, None]
+        gates = torch.tensor([v.gate for v in self.variants], device=y.device).repeat_interleave(FOLDS)
+        decay = torch.tensor([v.weight_decay for v in self.variants], device=y.device).repeat_interleave(FOLDS)
+        together = isinstance(self.networks, ParallelMLP)
 
         def objective(x: Any, target: dict[str, Tensor]) -> Tensor:
-            seen = (folds != target["fold"]).float()
-            loss = (self.pinball(x, target["y"]) * seen).sum() / seen.sum()
-            return loss * FOLDS + gate_strength * gate_penalty(self).to(loss.device)
+            seen = (own != target["fold"]).float()
+            losses = -(self.log_likelihoods(x, target["z"]) * seen).sum(dim=1) / seen.sum(dim=1).clamp(min=1)
+            return losses.sum() + ((gates * self.networks.penalties()).sum() if together else 0.0)  # type: ignore[operator]
 
         @torch.no_grad()
-        def score() -> float:
-            total = 0.0
-            for part, target, _ in data.chunks(65536):
-                unseen = (folds == target["fold"]).float()
-                total += float((self.pinball(part, target["y"]).double() * unseen).sum())
-            return total / len(data)
+        def score() -> Tensor:
+            total = torch.zeros(len(own), dtype=torch.float64, device=y.device)
+            for part, target, mass in data.chunks(SCORE_ROWS):
+                unseen = (own == target["fold"]) * (1.0 if mass is None else mass)
+                total -= (self.log_likelihoods(part, target["z"]) * unseen).sum(dim=1)
+            scores = total / len(y) * FOLDS
+            return scores if together else scores.mean()
 
-        return minimize(
-            self,
+        history = minimize(
+            self.networks,
             objective,
             data,
             score=score,
-            schedule=schedule,
+            schedule=_with_early_validation(schedule, len(y)),
             runtime=runtime,
-            settings={"gate": gate_strength},
+            settings={"variants": [repr(v) for v in self.variants]},
+            population=Population(decay, exempt=("gates",)) if together else None,
         )
+        self._pool(data)
+        return history
+
+    @torch.no_grad()
+    def _pool(self, data: TensorPairs, rounds: int = 100) -> None:
+        """Shares of the variants by EM on out-of-fold likelihoods."""
+        parts, masses = [], []
+        for x, target, mass in data.chunks(SCORE_ROWS):
+            by_fold = self.log_likelihoods(x, target["z"]).double().unflatten(0, (len(self.variants), FOLDS))
+            rows = torch.arange(by_fold.shape[2], device=by_fold.device)
+            parts.append(by_fold[:, target["fold"], rows])
+            masses.append(rows.new_ones(len(rows), dtype=torch.float64) if mass is None else mass.double())
+        likelihood, mass = torch.cat(parts, dim=1), torch.cat(masses)
+        total = likelihood @ mass
+        # Towards the better ones from the start: EM moves slowly between variants that are nearly alike.
+        shares = torch.exp(0.1 * (total - total.max())).clamp(min=0.01)
+        for _ in range(rounds):
+            belongs = torch.softmax(likelihood + shares.log()[:, None], dim=0)
+            shares = (belongs @ mass / mass.sum()).clamp(min=1e-12)
+        self.shares.copy_(shares / shares.sum())
+
+
+def _with_early_validation(schedule: Schedule, n: int) -> Schedule:
+    """Validate about every second pass over few rows, which are soon overfitted; wait as many steps as before."""
+    often = max(10, 2 * n // schedule.batch_size)
+    every = min(often, 2 * schedule.validate_every)
+    return replace(
+        schedule, validate_every=every, patience=max(1, 2 * schedule.patience * schedule.validate_every // every)
+    )
+
+
+def _increasing(values: Tensor) -> Tensor:
+    """Strictly increasing along the last axis: quantiles inside a gap or a point may come out equal."""
+    ramp = torch.linspace(0, 1e-6, values.shape[-1], dtype=values.dtype, device=values.device)
+    return values.cummax(dim=-1).values + ramp
 
 
 def fold_numbers(n: int, device: torch.device | None = None) -> Tensor:
     """Fold of every row: rows are taken as exchangeable (the caller shuffles), so folds simply alternate."""
     return torch.arange(n, device=device) % FOLDS
-
-
-def out_of_fold(
-    model: LocationScale, x: Any, n: int, device: torch.device, chunk: int = 65536
-) -> tuple[Tensor, Tensor]:
-    """Location and scale of the training rows, each from the network that has not seen it."""
-    fold = fold_numbers(n, device)
-    parts = [model(select(x, slice(b, b + chunk)), fold[b : b + chunk]) for b in range(0, n, chunk)]
-    return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])

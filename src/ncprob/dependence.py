@@ -244,7 +244,7 @@ def learn_features(
 ) -> HeldOutFeatures:
     """Learn an operator of (X, Y), in raw coordinates, on one part of the rows and apply it to the other.
 
-    A location-scale model takes away the very dependence that is asked for, so its operator cannot answer; this one is
+    Residual coordinates take away the very dependence that is asked for, so their operator cannot answer; this one is
     small (one hidden layer, rank at most 16) and strongly regularised, since a test needs few reliable directions.
 
     Parameters

@@ -5,9 +5,8 @@ Member i puts on atom j the weight
     p_ij ∝ ω_j max(0, 1 + ⟨left_i, right_j⟩),       left_i = s ⊙ u(x_i),  right_j = v(y_j),
 
 ω_j being the weight of the atom in the marginal. This is always a valid law, so distribution functions are monotone,
-quantiles do not cross and variances are not negative. An affine map per member, y = location_i + scale_i ·
-atom_j, carries residual coordinates. Weights are formed in row chunks of bounded size; no array has more than
-`CHUNK_ELEMENTS` entries.
+quantiles do not cross and variances are not negative. An increasing map per member, y = T_i(atom_j), carries residual
+coordinates. Weights are formed in row chunks of bounded size; no array has more than `CHUNK_ELEMENTS` entries.
 """
 
 from __future__ import annotations
@@ -30,6 +29,7 @@ from ncprob._validation import (
 )
 from ncprob.sets import Box, as_box, membership
 from ncprob.support import Support
+from ncprob.transport import Transport
 
 # 8 MiB of float64. Larger temporaries go back to the system each time, and page faults cost more than arithmetic.
 CHUNK_ELEMENTS = 2**20
@@ -57,8 +57,8 @@ class ConditionalDistribution:
         Atoms of Y, shared by all members.
     left : Tensor of shape (n, d)
         Left features times singular values.
-    location, scale : Tensor of shape (n, q), optional
-        Affine map of the atoms per member.
+    transport : Transport, optional
+        An increasing map of the atoms per member and component; by default the atoms are values of Y.
     integer : boolean Tensor of shape (q,), optional
         Components of Y that take integer values only: their moved atoms are rounded.
     export : callable, optional
@@ -84,19 +84,12 @@ class ConditionalDistribution:
         support: Support,
         left: Tensor,
         *,
-        location: Tensor | None = None,
-        scale: Tensor | None = None,
+        transport: Transport | None = None,
         integer: Tensor | None = None,
         export: Export | None = None,
     ) -> None:
-        self.support, self.left = support, left
-        shape = (len(left), support.n_components)
-        if location is not None or scale is not None:  # one alone leaves the other at 0 or 1
-            location = torch.zeros(shape, device=left.device) if location is None else location
-            scale = torch.ones(shape, device=left.device) if scale is None else scale
-        self.location = None if location is None else location.double().reshape(shape)
-        self.scale = None if scale is None else scale.double().reshape(shape)
-        self.integer = None if location is None else integer
+        self.support, self.left, self.transport = support, left, transport
+        self.integer = None if transport is None else integer
         self._export_function = export
 
     def __len__(self) -> int:
@@ -113,8 +106,7 @@ class ConditionalDistribution:
         return ConditionalDistribution(
             self.support,
             self.left[index],
-            location=None if self.location is None else self.location[index],
-            scale=None if self.scale is None else self.scale[index],
+            transport=None if self.transport is None else self.transport[index],
             integer=self.integer,
             export=self._export_function,
         )
@@ -129,11 +121,6 @@ class ConditionalDistribution:
     # ---------------------------------------------------------------- plumbing
 
     @property
-    def is_located(self) -> bool:
-        """Whether every member moves the atoms by a location and scale of its own."""
-        return self.location is not None
-
-    @property
     def _scalar(self) -> bool:
         return self.support.n_components == 1
 
@@ -146,28 +133,20 @@ class ConditionalDistribution:
 
     def _to_base(self, values: Tensor) -> Tensor:
         """Values (n or 1, q, …) of Y in the coordinates of the atoms."""
-        if self.location is None or self.scale is None:
-            return values.expand(len(self), *values.shape[1:])
-        extra = (...,) + (None,) * (values.ndim - 2)
-        return (values - self.location[extra]) / self.scale[extra]
+        return values.expand(len(self), -1, -1) if self.transport is None else self.transport.to_base(values)
 
     def _from_base(self, values: Tensor) -> Tensor:
         """Inverse of `_to_base`; components that take integer values are rounded to them."""
-        if self.location is None or self.scale is None:
+        if self.transport is None:
             return values
-        extra = (...,) + (None,) * (values.ndim - 2)
-        located = self.location[extra] + self.scale[extra] * values
-        return located if self.integer is None else torch.where(self.integer[extra], located.round(), located)
+        return self._rounded(self.transport.from_base(values.flatten(2))).unflatten(2, values.shape[2:])
+
+    def _rounded(self, moved: Tensor) -> Tensor:
+        return moved if self.integer is None else torch.where(self.integer[:, None], moved.round(), moved)
 
     def _located(self, rows: slice) -> Tensor:
         """Atoms of some members in units of Y, (rows or 1, q, atoms)."""
         return self[rows]._from_base(self.support.values.mT[None])
-
-    def _scale_power(self, power: int, ndim: int) -> Tensor | float:
-        """scale^power with `ndim` axes, to map spreads and densities back."""
-        if self.scale is None:
-            return 1.0
-        return self.scale.reshape(*self.scale.shape, *(1,) * (ndim - 2)) ** power
 
     def _weights(self, rows: slice) -> Tensor:
         """p_ij for the members in `rows`, float64, in the order of the support."""
@@ -232,8 +211,8 @@ class ConditionalDistribution:
         values = self.support.values
         if self.support.public_order is not None:
             values = values[self.support.public_order]
-        if self.location is not None:
-            values = self._from_base(values.mT[None].expand(len(self), -1, -1)).mT
+        if self.transport is not None:
+            values = self._from_base(values.mT[None]).mT
         return self._export(values[..., 0] if self._scalar else values)
 
     def weights(self) -> Any:
@@ -268,9 +247,10 @@ class ConditionalDistribution:
             group = torch.arange(n_atoms, device=self.left.device) * per_member // n_atoms
             weights = self._in_chunks(lambda w, rows: w.new_zeros(len(w), per_member).index_add_(1, group, w))
             firsts = self._in_chunks(
-                lambda w, rows: w.new_zeros(len(w), per_member).index_add_(1, group, w * self.support.values[:, 0])
+                lambda w, rows: w.new_zeros(len(w), per_member).index_add_(1, group, w * self._located(rows)[:, 0])
             )
-            values = torch.where(weights > 0, firsts / weights.clamp(min=1e-300), 0.0)[:, None, :]
+            joined = torch.where(weights > 0, firsts / weights.clamp(min=1e-300), 0.0)
+            return self._rounded(joined[:, None, :]).mT, weights
         else:
             # Offsets that differ by the golden ratio: members draw other atoms, so that errors of a mixture cancel.
             member = torch.arange(len(self), dtype=torch.float64, device=self.left.device)[:, None]
@@ -295,10 +275,9 @@ class ConditionalDistribution:
         return self._by_component(self._mean())
 
     def _mean(self) -> Tensor:
-        return self._raw_moment(1) if self.integer is not None else self._from_base(self._base_mean())
-
-    def _base_mean(self) -> Tensor:
-        return self._in_chunks(lambda w, rows: w @ self.support.values)
+        if self.transport is None:
+            return self._in_chunks(lambda w, rows: w @ self.support.values)
+        return self._raw_moment(1)
 
     def var(self) -> Any:
         """E[(Y − E Y)²], never negative."""
@@ -327,10 +306,11 @@ class ConditionalDistribution:
 
     def _deviations(self, w: Tensor, rows: slice) -> Tensor:
         """Atoms minus the mean of each member, (rows, q, atoms)."""
-        # A location would only cancel, at the cost of digits, unless atoms are rounded after the move.
-        values = self.support.values.mT[None] if self.integer is None else self._located(rows)
-        deviations = values - (w[:, None, :] * values).sum(dim=-1, keepdim=True)
-        return deviations if self.scale is None or self.integer is not None else self.scale[rows, :, None] * deviations
+        if self.transport is None or self.integer is not None:
+            values = self._located(rows)
+        else:  # the anchor would only cancel, at the cost of digits
+            values = self.transport[rows].offsets_at(self.support.values.mT[None])
+        return values - (w[:, None, :] * values).sum(dim=-1, keepdim=True)
 
     def skewness(self) -> Any:
         """E[(Y − E Y)³] / Var(Y)^{3/2}; zero for a point mass."""
@@ -378,9 +358,9 @@ class ConditionalDistribution:
 
     def _moved(self, atoms: Tensor, k: int, rows: slice) -> Tensor:
         """Sorted atoms of component k in units of Y: (atoms,), or (rows, atoms) where members move them."""
-        if self.location is None or self.scale is None:
+        if self.transport is None:
             return atoms
-        moved = self.location[rows, k, None] + self.scale[rows, k, None] * atoms
+        moved = self.transport.component(k)[rows].from_base(atoms[None, None])[:, 0]
         return moved.round() if self.integer is not None and bool(self.integer[k]) else moved
 
     def quantile(self, q: Any) -> Any:
@@ -408,18 +388,17 @@ class ConditionalDistribution:
         check_choice(kind, "kind", ("shortest", "central"))
         levels = check_probabilities(coverage, "coverage").to(self.left.device)
         flat = levels.reshape(-1)
-        base = self._central(flat) if kind == "central" else torch.stack([self._shortest(c) for c in flat], dim=-1)
-        answer = self._from_base(base)
+        answer = self._central(flat) if kind == "central" else torch.stack([self._shortest(c) for c in flat], dim=-1)
         return self._by_component(answer[..., 0] if levels.ndim == 0 else answer)
 
     def _central(self, coverage: Tensor) -> Tensor:
         """(n, q, 2, k) for k coverages, all tails asked at once."""
         tails = (1 - coverage) / 2
-        return self._quantile(torch.cat([tails, 1 - tails])).unflatten(-1, (2, len(tails)))
+        return self._from_base(self._quantile(torch.cat([tails, 1 - tails]))).unflatten(-1, (2, len(tails)))
 
     def _shortest(self, coverage: Tensor) -> Tensor:
         def component(w: Tensor, atoms: Tensor, k: int, rows: slice) -> Tensor:
-            return weighted.shortest_interval(w, atoms, float(coverage))
+            return weighted.shortest_interval(w, self._moved(atoms, k, rows), float(coverage))
 
         return self._per_component(component)
 
@@ -460,7 +439,8 @@ class ConditionalDistribution:
         def component(w: Tensor, atoms: Tensor, k: int, rows: slice) -> Tensor:
             return weighted.density(w, atoms, base[rows, k])
 
-        return self._per_component(component) * self._scale_power(-1, base.ndim)
+        density = self._per_component(component)
+        return density if self.transport is None else density / self.transport.slope(base)
 
     def mode(self) -> Any:
         """Point of highest density among 199 quantiles of each law."""
@@ -512,12 +492,12 @@ class ConditionalDistribution:
 
     def _expectation(self, evaluate: Callable[[Tensor], Tensor]) -> Tensor:
         """Σ_j p_ij evaluate(y_ij), evaluate giving (points, k)."""
-        if self.location is None:
+        if self.transport is None:
             values = evaluate(self.support.values)
             return self._in_chunks(lambda w, rows: _weighted_sum(w, values[None]))
 
         def chunk(w: Tensor, rows: slice) -> Tensor:
-            atoms = self[rows]._from_base(self.support.values.mT[None].expand(len(w), -1, -1)).mT
+            atoms = self._located(rows).mT
             values = evaluate(atoms.reshape(-1, atoms.shape[-1])).reshape(*w.shape, -1)
             return _weighted_sum(w, values)
 
@@ -532,7 +512,7 @@ class ConditionalDistribution:
         def chunk(w: Tensor, rows: slice) -> Tensor:
             return self.support.values[self._atom_index(w, uniforms[rows])]
 
-        draws = self._from_base(self._in_chunks(chunk, width=2).mT).mT
+        draws = self._from_base(self._in_chunks(chunk, width=2).mT.contiguous()).mT
         return self._export(draws[..., 0] if self._scalar else draws)
 
     # ---------------------------------------------------------------- scores

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 
@@ -49,6 +50,63 @@ class MLP(nn.Sequential):
             width = size
         layers.append(nn.Linear(width, n_outputs))
         super().__init__(*layers)
+
+
+class ParallelMLP(nn.Module):
+    """Several perceptrons of one shape trained together by batched matrix products, each beside a linear map.
+
+    Network m computes A_m x' + f_m(x') with x' = g_m ⊙ mask_m ⊙ x: gates g as in `InputGate`, a mask of the inputs that
+    the network may see. Where `linear_only` f_m is a constant. All parameters have a leading axis of networks.
+
+    Examples
+    --------
+    >>> networks = ParallelMLP(4, 3, (16, 16), 2)
+    >>> networks(torch.zeros(5, 3)).shape
+    torch.Size([4, 5, 2])
+    """
+
+    mask: Tensor
+    curved: Tensor
+
+    def __init__(
+        self,
+        n_networks: int,
+        n_inputs: int,
+        hidden_sizes: Sequence[int],
+        n_outputs: int,
+        *,
+        input_gate: bool = False,
+        mask: Float[Tensor, "networks inputs"] | None = None,
+        linear_only: Bool[Tensor, " networks"] | None = None,
+    ) -> None:
+        super().__init__()
+        widths = [n_inputs, *hidden_sizes, n_outputs]
+        shapes = list(pairwise(widths))
+        self.weights = nn.ParameterList(_uniform(n_networks, a, b, fan_in=a) for a, b in shapes)
+        self.biases = nn.ParameterList(_uniform(n_networks, 1, b, fan_in=a) for a, b in shapes)
+        self.linear = nn.Parameter(torch.zeros(n_networks, n_inputs, n_outputs))
+        self.gates = nn.Parameter(torch.ones(n_networks, 1, n_inputs), requires_grad=input_gate)
+        self.register_buffer("mask", torch.ones(n_networks, 1, n_inputs) if mask is None else mask[:, None, :].float())
+        straight = torch.zeros(n_networks, dtype=torch.bool) if linear_only is None else linear_only
+        self.register_buffer("curved", (~straight).float()[:, None, None])
+
+    def forward(self, inputs: Float[Tensor, "batch inputs"]) -> Float[Tensor, "networks batch outputs"]:
+        """Outputs of all networks."""
+        seen = inputs * (self.gates * self.mask)
+        hidden = seen
+        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
+            hidden = nn.functional.gelu(torch.baddbmm(bias, hidden, weight))
+        curve = torch.baddbmm(self.biases[-1], hidden, self.weights[-1] * self.curved)
+        return torch.baddbmm(curve, seen, self.linear)
+
+    def penalties(self) -> Float[Tensor, " networks"]:
+        """Σ_j |g_mj| over the inputs that each network sees."""
+        return (self.gates * self.mask).abs().sum(dim=(1, 2))
+
+
+def _uniform(*shape: int, fan_in: int) -> nn.Parameter:
+    """Entries uniform on ±1/√fan_in, as torch initialises linear layers."""
+    return nn.Parameter((2 * torch.rand(*shape) - 1) / max(1, fan_in) ** 0.5)
 
 
 def gate_penalty(module: nn.Module) -> Float[Tensor, ""]:

@@ -30,12 +30,14 @@ class NCPRegressor(RegressorMixin, NCPEstimator):
     Parameters
     ----------
     rank : int or "auto"
-        Number of singular functions. `"auto"` learns 64 and keeps as many as held-out rows support.
+        Number of singular functions. `"auto"` learns 64 and keeps as many as held-out rows support; in residual
+        coordinates none, if the mixture leaves nothing to explain.
     hidden_sizes : sequence of int
         Hidden layers of both networks.
     coordinates : {"auto", "raw", "residual"}
-        `"raw"` is the paper; `"residual"` learns the law of (y − m(X))/s(X) for a robust location m and scale s;
-        `"auto"` fits both and keeps the one with the lower held-out CRPS (`coordinates_`).
+        `"raw"` is the paper; `"residual"` first learns a conditional mixture of Gaussians and then the law of y's
+        normal score under it, see `ncprob.coordinates`; `"auto"` fits both and keeps the residual ones unless raw
+        ones have a clearly lower held-out CRPS (`coordinates_`).
     loss : {"covariance", "u_statistic", "paired", "cross_fitted"}
         Estimate of the training loss, see `ncprob.losses`.
     gamma : float
@@ -49,6 +51,9 @@ class NCPRegressor(RegressorMixin, NCPEstimator):
     input_gate : float or "auto"
         Strength of an L1 penalty on one learned multiplier per input; closes useless inputs. 0 turns gates
         off, `"auto"` uses 0.03 from four inputs on.
+    tree_inputs : bool or "auto"
+        Whether out-of-sample predictions of a forest and of gradient boosting join the inputs, see `ncprob.trees`.
+        `"auto"` lets them, unless coordinates are `"raw"`, there is one input only, or the table is too large.
     validation_fraction : float
         Share of rows held out to stop training and to choose rank, ridge and coordinates; they still serve as atoms.
     early_stopping : bool

@@ -9,11 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ncprob.coordinates import LocationScale
+from ncprob.coordinates import SCORE_ROWS, MixtureCoordinates
 from ncprob.distribution import ConditionalDistribution
 from ncprob.operator import SpectralOperator
 from ncprob.pairs import select
 from ncprob.support import Support
+from ncprob.transport import Transport
+from ncprob.trees import TreeInputs
 
 ENCODE_ROWS = 65536
 
@@ -29,16 +31,21 @@ class FittedModel:
     operators: list[SpectralOperator]
     ranks: list[int]
     support: Support
-    location_scale: LocationScale | None = None
+    residual: MixtureCoordinates | None = None
     integer: Tensor | None = None
+    trees: TreeInputs | None = None
 
     @property
     def coordinates(self) -> str:
         """`"raw"` or `"residual"`."""
-        return "raw" if self.location_scale is None else "residual"
+        return "raw" if self.residual is None else "residual"
+
+    def inputs(self, x: Any) -> Any:
+        """x with what the trees say of it, as coordinates and operators see it."""
+        return x if self.trees is None else torch.cat([x, self.trees(x)], dim=1)
 
     @torch.no_grad()
-    def left(self, x: Any, n_rows: int) -> Tensor:
+    def left(self, inputs: Any, n_rows: int) -> Tensor:
         """Left features times singular values of all members, (n_rows, Σ ranks)."""
 
         if not self.operators:
@@ -53,19 +60,35 @@ class FittedModel:
                 dim=1,
             )
 
-        return by_rows(members, x, n_rows)
+        return by_rows(members, inputs, n_rows)
 
     def distribution(
         self, x: Any, n_rows: int, export: Callable[[Tensor], Any] | None = None
     ) -> ConditionalDistribution:
         """Laws of Y given the rows of x."""
-        location = scale = None
-        if self.location_scale is not None:
-            both = by_rows(lambda part: torch.stack(self.location_scale(part), dim=1), x, n_rows)  # type: ignore[misc]
-            location, scale = both.unbind(dim=1)
+        return self.laws(self.inputs(x), n_rows, export=export)
+
+    def laws(
+        self,
+        inputs: Any,
+        n_rows: int,
+        fold: Tensor | None = None,
+        export: Callable[[Tensor], Any] | None = None,
+    ) -> ConditionalDistribution:
+        """Laws of Y given complete inputs; rows that coordinates were learned on are answered out of their `fold`."""
+        transport = None if self.residual is None else transport_of(self.residual, inputs, n_rows, fold)
         return ConditionalDistribution(
-            self.support, self.left(x, n_rows), location=location, scale=scale, integer=self.integer, export=export
+            self.support, self.left(inputs, n_rows), transport=transport, integer=self.integer, export=export
         )
+
+
+def transport_of(coordinates: MixtureCoordinates, inputs: Any, n_rows: int, fold: Tensor | None = None) -> Transport:
+    """Maps of all rows, some at a time."""
+    parts = []
+    for start in range(0, max(1, n_rows), SCORE_ROWS):
+        rows = slice(start, start + SCORE_ROWS)
+        parts.append(coordinates.transport(select(inputs, rows), None if fold is None else fold[rows]))
+    return Transport(parts[0].knots, torch.cat([p.anchor for p in parts]), torch.cat([p.offsets for p in parts]))
 
 
 @torch.no_grad()

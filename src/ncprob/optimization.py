@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from jaxtyping import Float
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -24,7 +25,7 @@ from tqdm.auto import tqdm
 from ncprob._validation import check_integer, check_number
 from ncprob.pairs import Pairs
 
-CHECKPOINT_FORMAT = 1
+CHECKPOINT_FORMAT = 2
 SMALL_NETWORK = 200_000  # parameters
 
 
@@ -100,6 +101,23 @@ class Schedule:
 
 
 @dataclass(frozen=True)
+class Population:
+    """Independent networks trained as one: the first axis of every parameter counts them.
+
+    Each has a weight decay of its own, its gradient is clipped by itself, and its best weights are kept by its own
+    score, so that training together gives what training one by one would. Parameters named in `exempt` do not decay.
+    """
+
+    weight_decay: Float[Tensor, " networks"]
+    exempt: tuple[str, ...] = ()
+
+    def norms(self, gradients: list[Tensor]) -> Float[Tensor, " networks"]:
+        """Norm of the gradient of every network."""
+        squares = [g.flatten(1).square().sum(dim=1) for g in gradients]
+        return torch.stack(squares).sum(dim=0).sqrt()
+
+
+@dataclass(frozen=True)
 class Runtime:
     """Where and how a run happens; nothing here changes the result on one machine."""
 
@@ -119,25 +137,28 @@ def minimize(
     objective: Callable[[Any, Any], Tensor],
     data: Pairs,
     *,
-    score: Callable[[], float] | None,
+    score: Callable[[], float | Tensor] | None,
     schedule: Schedule,
     runtime: Runtime,
     settings: dict[str, Any],
+    population: Population | None = None,
 ) -> History:
     """Minimise objective(x, y) over batches of `data` with AdamW; keep the weights with the lowest `score()`.
+
+    With a `population`, `score()` gives one value per network and each keeps its own best weights.
 
     Everything random is a function of (seed, step), so a resumed run repeats an uninterrupted one bit by bit
     on the same CPU. A score that is not finite sends training back to the best weights at half the learning rate.
     """
     with _few_threads(model):
-        return _minimize(model, objective, data, score, _Run(model, schedule, data, runtime, settings))
+        return _minimize(model, objective, data, score, _Run(model, schedule, data, runtime, settings, population))
 
 
 def _minimize(
     model: nn.Module,
     objective: Callable[[Any, Any], Tensor],
     data: Pairs,
-    score: Callable[[], float] | None,
+    score: Callable[[], float | Tensor] | None,
     run: _Run,
 ) -> History:
     schedule, runtime = run.schedule, run.runtime
@@ -183,13 +204,22 @@ class _Run:
     """State of one minimisation: weights, optimiser, best weights, history."""
 
     def __init__(
-        self, model: nn.Module, schedule: Schedule, data: Pairs, runtime: Runtime, settings: dict[str, Any]
+        self,
+        model: nn.Module,
+        schedule: Schedule,
+        data: Pairs,
+        runtime: Runtime,
+        settings: dict[str, Any],
+        population: Population | None,
     ) -> None:
-        self.model, self.schedule, self.runtime = model, schedule, runtime
+        self.model, self.schedule, self.runtime, self.population = model, schedule, runtime, population
+        decay = schedule.weight_decay if population is None else 0.0  # a population decays by itself
         self.optimizer = torch.optim.AdamW(
-            model.parameters(), lr=schedule.learning_rate, weight_decay=schedule.weight_decay, fused=True
+            model.parameters(), lr=schedule.learning_rate, weight_decay=decay, fused=True
         )
-        self.step, self.slowdown, self.best_score = 0, 1.0, math.inf
+        self.step, self.slowdown = 0, 1.0
+        size = 1 if population is None else len(population.weight_decay)
+        self.best_score = torch.full((size,), math.inf, dtype=torch.float64)
         self.best = _copy_state(model)
         self.history = History()
         self.identity = self._identity(data, settings) if runtime.checkpoint else ""
@@ -213,33 +243,67 @@ class _Run:
 
     def update(self, loss: Tensor) -> None:
         """One AdamW step with clipped gradients."""
+        rate = self.schedule.rate(self.step) * self.slowdown
         for group in self.optimizer.param_groups:
-            group["lr"] = self.schedule.rate(self.step) * self.slowdown
+            group["lr"] = rate
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        nn.utils.clip_grad_norm_(self.model.parameters(), self.schedule.gradient_clip)
+        self._clip_gradients()
         self.optimizer.step()
+        self._decay(rate)
         self._loss_sum = self._loss_sum.to(loss.device) + loss.detach().double()  # stays on the device: no waiting
         self._loss_count += 1
         self.step += 1
 
-    def validate(self, score: Callable[[], float] | None) -> None:
+    def _clip_gradients(self) -> None:
+        if self.population is None:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.schedule.gradient_clip)
+            return
+        gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
+        factor = (self.schedule.gradient_clip / self.population.norms(gradients)).clamp(max=1)
+        for gradient in gradients:
+            gradient.mul_(_along_networks(factor, gradient))
+
+    @torch.no_grad()
+    def _decay(self, rate: float) -> None:
+        if self.population is None:
+            return
+        factor = 1 - rate * self.population.weight_decay
+        for name, parameter in self.model.named_parameters():
+            if parameter.requires_grad and name not in self.population.exempt:
+                parameter.mul_(_along_networks(factor, parameter))
+
+    def validate(self, score: Callable[[], float | Tensor] | None) -> None:
         """Score the weights, keep them if best, decide about stopping."""
         train_loss = float(self._loss_sum) / self._loss_count
         self._loss_sum, self._loss_count = torch.zeros(()), 0
-        value = train_loss if score is None else score()
+        values = torch.as_tensor(train_loss if score is None else score(), dtype=torch.float64).reshape(-1).cpu()
+        value = float(values.mean())
         if not math.isfinite(value) or not math.isfinite(train_loss):
             self._recover()
-        elif score is None or value < self.best_score:
+        else:
             # Without validation data the last weights count: a training loss that falls proves nothing.
-            self.best_score, self.best = value, _copy_state(self.model)
-            self.history.best_step = self.step
+            self._keep(values < self.best_score if score is not None else torch.ones(1, dtype=torch.bool), values)
         rate = self.schedule.rate(self.step - 1) * self.slowdown
         seconds = self._seconds_before + time.perf_counter() - self._started
         self.history.append(self.step, train_loss, value, rate, seconds)
         waited = (self.step - self.history.best_step) / self.schedule.validate_every
         if score is not None and self.schedule.early_stopping and waited >= self.schedule.patience:
             self.history.stopped_early = True
+
+    def _keep(self, better: Tensor, values: Tensor) -> None:
+        """Take the present weights, or those of the networks that are better now, as the best."""
+        if not bool(better.any()):
+            return
+        self.best_score = torch.where(better, values, self.best_score)
+        self.history.best_step = self.step
+        if bool(better.all()):
+            self.best = _copy_state(self.model)
+            return
+        for name, value in self.model.named_parameters():
+            self.best[name] = torch.where(
+                _along_networks(better.to(value.device), value), value.detach(), self.best[name]
+            )
 
     def _recover(self) -> None:
         """Back to the best weights with half the step size and a fresh optimiser state."""
@@ -263,7 +327,7 @@ class _Run:
             "identity": self.identity,
             "step": self.step,
             "slowdown": self.slowdown,
-            "best_score": self.best_score,
+            "best_score": self.best_score.tolist(),
             "history": dataclasses.asdict(self.history),
         }
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -299,7 +363,8 @@ class _Run:
 
     def _restore(self, facts: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         self.step, self.slowdown = facts["step"], facts["slowdown"]
-        self.best_score, self.history = facts["best_score"], History(**facts["history"])
+        self.best_score = torch.tensor(facts["best_score"], dtype=torch.float64)
+        self.history = History(**facts["history"])
         self._seconds_before = self.history.seconds[-1] if self.history.seconds else 0.0
         self.model.load_state_dict(_with_prefix(tensors, "model."))
         self.best = _copy_state(self.model)
@@ -309,6 +374,11 @@ class _Run:
             index, key = name.split(".", 1)
             state.setdefault(int(index), {})[key] = value
         self.optimizer.load_state_dict(self.optimizer.state_dict() | {"state": state})
+
+
+def _along_networks(factor: Tensor, like: Tensor) -> Tensor:
+    """One number per network, shaped to scale a parameter whose first axis counts the networks."""
+    return factor.reshape(-1, *(1,) * (like.ndim - 1))
 
 
 def _copy_state(model: nn.Module) -> dict[str, Tensor]:

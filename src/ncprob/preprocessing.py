@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 NORMAL_IQR = 1.3489795  # interquartile range of the standard normal law
-SMOOTH_CLIP = 3.0
+MAX_CORE = 5.0  # robust standard deviations
 MAX_KNOTS = 1024
 
 
@@ -39,33 +39,83 @@ def robust_center_and_scale(
     return center, torch.where(scale > 0, scale, 1.0)
 
 
+def _center_scale_core(values: Float[Tensor, "rows columns"]) -> tuple[Tensor, Tensor, Tensor]:
+    """Robust centre and scale, and how many scales from the centre 99 % of the rows lie, at least 1 and at most 5."""
+    center, scale = robust_center_and_scale(values)
+    sizes = ((values.double() - center) / scale).abs().sort(dim=0).values
+    return center, scale, sizes[int(0.99 * (len(values) - 1))].clamp(1, MAX_CORE)
+
+
 @dataclass(frozen=True)
 class InputScaler:
-    """Columns of X: robust standardisation, then the smooth clip z / √(1 + (z/3)²).
+    """Columns of X: robust standardisation, linear for 99 % of the rows and bounded beyond.
 
-    The clip is nearly linear for ordinary values and bounded for extreme ones (Holzmüller, Grinsztajn &
-    Steinwart 2024).
+    Beyond the core |z| ≤ c the map goes on as c + 2 tanh((|z| − c)/2): outliers cannot dominate a network (the aim of
+    the smooth clip of Holzmüller, Grinsztajn & Steinwart 2024), and what is linear in x stays so.
     """
 
     center: Float[Tensor, " columns"]
     scale: Float[Tensor, " columns"]
+    core: Float[Tensor, " columns"]
 
     @classmethod
     def fit(cls, x: Float[Tensor, "rows columns"]) -> InputScaler:
-        """Learn centre and scale of every column.
+        """Learn centre, scale and core of every column.
 
         Examples
         --------
         >>> scaler = InputScaler.fit(torch.arange(101.0)[:, None])
-        >>> scaler(torch.tensor([[50.0], [1e9]])).ravel()
-        tensor([0., 3.])
+        >>> scaler(torch.tensor([[50.0], [80.0], [110.0], [1e9]])).ravel().round(decimals=2)
+        tensor([0.0000, 0.8100, 1.6200, 3.3500])
         """
-        return cls(*robust_center_and_scale(x))
+        return cls(*_center_scale_core(x))
 
     def __call__(self, x: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows columns"]:
         """Scaled inputs, float32."""
-        z = ((x.double() - self.center) / self.scale).clamp(-1e100, 1e100)  # squares stay finite
-        return (z * torch.rsqrt(1 + (z / SMOOTH_CLIP).square())).float()
+        z = (x.double() - self.center) / self.scale
+        beyond = z.abs() - self.core
+        return torch.where(beyond > 0, z.sign() * (self.core + 2 * torch.tanh(beyond / 2)), z).float()
+
+
+@dataclass(frozen=True)
+class SoftScale:
+    """Columns of Y: robust standardisation, linear for 99 % of the rows and logarithmic in the tails.
+
+    Beyond the core |z| ≤ c the map goes on as c + log(1 + |z| − c). Unlike ranks it is smooth and has an inverse,
+    so smooth laws stay smooth; unlike plain scaling it keeps the tails of a Cauchy law within reach of a network.
+    """
+
+    center: Float[Tensor, " columns"]
+    scale: Float[Tensor, " columns"]
+    core: Float[Tensor, " columns"]
+
+    @classmethod
+    def fit(cls, y: Float[Tensor, "rows columns"]) -> SoftScale:
+        """Learn centre, scale and core of every column."""
+        return cls(*_center_scale_core(y))
+
+    def __call__(self, y: Float[Tensor, "... columns"]) -> Float[Tensor, "... columns"]:
+        """Scaled values, float64.
+
+        Examples
+        --------
+        >>> soft = SoftScale(torch.tensor([1.0]), torch.tensor([2.0]), torch.tensor([3.0]))
+        >>> z = soft(torch.tensor([[1.0], [1.2], [2e6]]))
+        >>> z.ravel().round(decimals=2).tolist(), soft.inverse(z).ravel().round(decimals=2).tolist()
+        ([0.0, 0.1, 16.82], [1.0, 1.2, 2000000.0])
+        """
+        z = (y.double() - self.center) / self.scale
+        beyond = (z.abs() - self.core).clamp(min=0)
+        return torch.where(beyond > 0, z.sign() * (self.core + beyond.log1p()), z)
+
+    def inverse(self, z: Float[Tensor, "... columns"]) -> Float[Tensor, "... columns"]:
+        """Values of Y."""
+        return self.center + self.from_center(z)
+
+    def from_center(self, z: Float[Tensor, "... columns"]) -> Float[Tensor, "... columns"]:
+        """Values of Y less the centre, which keeps the digits of spreads far from zero."""
+        beyond = (z.abs() - self.core).clamp(0, 700)  # e^700 is still finite
+        return self.scale * torch.where(beyond > 0, z.sign() * (self.core + beyond.expm1()), z)
 
 
 @dataclass(frozen=True)

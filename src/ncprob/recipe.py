@@ -14,41 +14,61 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ncprob.coordinates import LocationScale, out_of_fold
+from ncprob.coordinates import (
+    COMPONENTS,
+    FOLDS,
+    MixtureCoordinates,
+    SideBySide,
+    fold_numbers,
+    variants,
+)
 from ncprob.dependence import HeldOutFeatures
 from ncprob.diagnostics import HeldOutAnswers
 from ncprob.distribution import ConditionalDistribution
 from ncprob.encoders import MLP
 from ncprob.guarantees import OperatorTerms, estimate_terms
-from ncprob.model import FittedModel, by_rows, right_features
+from ncprob.model import FittedModel, by_rows, right_features, transport_of
 from ncprob.operator import SpectralOperator
 from ncprob.optimization import History, Runtime, Schedule
 from ncprob.pairs import TensorPairs, select, systematic_sample
-from ncprob.preprocessing import NormalScores, OneHot, robust_center_and_scale
+from ncprob.preprocessing import NormalScores, OneHot, SoftScale, robust_center_and_scale
+from ncprob.smoothing import smooth_atoms
 from ncprob.support import Support
 from ncprob.training import train_operator
+from ncprob.trees import TreeInputs, worth_growing
 from ncprob.truncation import choose_truncation
 
 MINIMUM_ROWS = 16  # below, no network is trained: the marginal law is the answer
 AUTO_WIDTH = 64
 AUTO_GATE, AUTO_GATE_INPUTS = 0.03, 4
+AUTO_GATE_TOTAL = 32  # inputs beyond which the penalties of all gates together grow no further
 DEFAULT_RIDGE = 1e-3  # without held-out rows to choose it on
 DISCRETE_LEVELS = 64  # targets with at most so many distinct values keep them: raw coordinates
 POINT_MASS = 0.05  # and so do targets with so large a share of equal values
+DOUBT = 2.0  # standard errors by which raw coordinates, or an operator beside the mixture, must be better to be taken
 
 YInputs = NormalScores | OneHot
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Rows of encoded inputs x and targets y (n, q), float64, with optional weights."""
+    """Rows of encoded inputs x and targets y (n, q), float64, with optional weights.
+
+    `fold` numbers rows that coordinates are learned on, so that each can be answered by networks that have not seen it.
+    """
 
     x: Any
     y: Tensor
     weights: Tensor | None = None
+    fold: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.y)
+
+    def rows(self, index: Tensor | slice) -> Sample:
+        """Some of the rows."""
+        weights = None if self.weights is None else self.weights[index]
+        return Sample(select(self.x, index), self.y[index], weights, None if self.fold is None else self.fold[index])
 
 
 @dataclass(frozen=True)
@@ -63,6 +83,7 @@ class Recipe:
     postprocessing: str
     ensemble_size: int
     input_gate: float | None
+    tree_inputs: bool | None
     schedule: Schedule
     device: torch.device
     seed: int
@@ -77,7 +98,17 @@ class Recipe:
         """Strength of the input gates; by default only where there are enough inputs for some to be useless."""
         if self.input_gate is not None:
             return self.input_gate
-        return AUTO_GATE if isinstance(x, Tensor) and x.ndim == 2 and x.shape[1] >= AUTO_GATE_INPUTS else 0.0
+        if not isinstance(x, Tensor) or x.ndim != 2 or x.shape[1] < AUTO_GATE_INPUTS:
+            return 0.0
+        return AUTO_GATE * min(1.0, AUTO_GATE_TOTAL / x.shape[1])
+
+    def grows_trees(self, x: Any) -> bool:
+        """Whether predictions of trees join the inputs; raw coordinates alone are the paper's, without."""
+        if not isinstance(x, Tensor) or x.ndim != 2 or self.x_encoder is not None:
+            return False
+        if self.tree_inputs is None:
+            return self.coordinates != "raw" and worth_growing(*x.shape)
+        return self.tree_inputs
 
     def runtime(self, stage: str) -> Runtime:
         """Seed, checkpoint and progress of one stage."""
@@ -86,10 +117,33 @@ class Recipe:
 
 
 @dataclass(frozen=True)
+class Rows:
+    """What a candidate is fitted with: rows to train and to judge on, and all rows that coordinates are learned on."""
+
+    training: Sample
+    held_out: Sample | None
+    learning: Sample
+    trees: TreeInputs | None
+
+    def without_trees(self) -> Rows:
+        """The same rows with their own inputs only."""
+        if self.trees is None:
+            return self
+        n_plain = self.learning.x.shape[1] - self.trees.n_columns
+
+        def plain(sample: Sample) -> Sample:
+            return replace(sample, x=sample.x[:, :n_plain])
+
+        held_out = None if self.held_out is None else plain(self.held_out)
+        return Rows(plain(self.training), held_out, plain(self.learning), None)
+
+
+@dataclass(frozen=True)
 class Candidate:
     """A trained model with what it needs to be completed with more rows, and what it says of held-out rows."""
 
     model: FittedModel
+    rows: Rows
     history: History
     base: Tensor
     y_inputs: YInputs
@@ -106,28 +160,91 @@ def fit_model(training: Sample, held_out: Sample | None, recipe: Recipe, *, join
     With `join` the held-out rows, once they have chosen, also serve as atoms and in the statistics of whitening.
     """
     _check_encoders(training, recipe)
-    names = [recipe.coordinates]
-    if recipe.coordinates == "auto":
-        names = ["raw"] if _is_discrete(training.y) else ["raw", "residual"]
+    learning = _joined(training, held_out) if join and held_out is not None else training
+    learning = replace(learning, fold=fold_numbers(len(learning), learning.y.device))
+    trees, learning = _grow_trees(learning, recipe)
+    training = learning.rows(slice(0, len(training)))
+    if held_out is not None:
+        held_out = learning.rows(slice(len(training), None)) if join else _with_trees(held_out, trees)
     judges = _by_weight(held_out, recipe.seed)
-    candidates = _fit_candidates(names, training, judges, recipe)
-    if judges is None or held_out is None:
+    rows = Rows(training, judges, learning, trees)
+    candidates = _fit_candidates(_plans(rows, recipe), recipe)
+    if judges is None:
         return candidates[0]
+    best = _choose(candidates, recipe)
+    best = replace(best, terms=_operator_terms(best), answers=_held_out_answers(best))
+    return _complete(best, recipe) if join else best
+
+
+def _plans(rows: Rows, recipe: Recipe) -> list[tuple[str, str, Rows]]:
+    """Name, coordinates and rows of every candidate, the preferred one first.
+
+    Mixtures weigh the tree inputs themselves; an operator in raw coordinates is tried with and without them.
+    """
+    if recipe.coordinates != "auto":
+        return [(recipe.coordinates, recipe.coordinates, rows)]
+    plain = ("raw", "raw", rows.without_trees())
+    if not _is_discrete(rows.training.y):
+        return [("residual", "residual", rows), plain]
+    return [plain] if rows.trees is None else [("raw-trees", "raw", rows), plain]
+
+
+def _choose(candidates: list[Candidate], recipe: Recipe) -> Candidate:
+    """The candidate with the lowest held-out CRPS; a richer one must be better beyond doubt.
+
+    First come residual coordinates, the safer choice; an operator that adds nothing to their mixture is left out.
+    """
+    if all(candidate.model.residual is None for candidate in candidates):
+        return min(candidates, key=lambda candidate: float(held_out_crps(candidate).mean()))
     best = candidates[0]
-    if len(candidates) > 1:
-        best = min(candidates, key=lambda candidate: held_out_crps(candidate.model, judges))
-    best = replace(best, terms=_operator_terms(best, training), answers=_held_out_answers(best.model, judges))
-    return _complete(best, training, held_out, recipe) if join else best
+    scores = held_out_crps(best)
+    if best.model.residual is not None and recipe.rank is None and any(best.model.ranks):
+        alone = replace(best, model=_without_operator(best.model))
+        scores_alone = held_out_crps(alone)
+        if not _clearly_lower(scores, scores_alone):
+            best, scores = alone, scores_alone
+    for candidate in candidates[1:]:
+        others = held_out_crps(candidate)
+        if _clearly_lower(others, scores):
+            best, scores = candidate, others
+    return best
 
 
-def _fit_candidates(names: list[str], training: Sample, held_out: Sample | None, recipe: Recipe) -> list[Candidate]:
+def _clearly_lower(scores: Tensor, than: Tensor) -> bool:
+    difference = than - scores
+    return bool(difference.mean() > DOUBT * difference.std() / len(difference) ** 0.5)
+
+
+def _without_operator(model: FittedModel) -> FittedModel:
+    """The same coordinates and atoms, whatever x is."""
+    support = model.support
+    return replace(
+        model,
+        ranks=[0] * len(model.ranks),
+        support=Support(support.values, support.features[:, :0], support.weights),
+    )
+
+
+def _grow_trees(sample: Sample, recipe: Recipe) -> tuple[TreeInputs | None, Sample]:
+    """Trees, and the sample with their predictions among its inputs, each row by trees that have not seen it."""
+    if not recipe.grows_trees(sample.x):
+        return None, sample
+    trees, columns = TreeInputs.fit(sample.x, SoftScale.fit(sample.y)(sample.y), sample.weights, recipe.seed)
+    return trees, replace(sample, x=torch.cat([sample.x, columns], dim=1))
+
+
+def _with_trees(sample: Sample, trees: TreeInputs | None) -> Sample:
+    return sample if trees is None else replace(sample, x=torch.cat([sample.x, trees(sample.x)], dim=1))
+
+
+def _fit_candidates(plans: list[tuple[str, str, Rows]], recipe: Recipe) -> list[Candidate]:
     """Fit every candidate; side by side on a CPU with several cores, since one small network cannot use two."""
-    if len(names) == 1 or recipe.device.type != "cpu" or torch.get_num_threads() == 1:
-        return [_fit_candidate(name, training, held_out, recipe) for name in names]
+    if len(plans) == 1 or recipe.device.type != "cpu" or torch.get_num_threads() == 1:
+        return [_fit_candidate(*plan, recipe) for plan in plans]
     stop = threading.Event()
     together = replace(recipe, stop=stop)
-    with ThreadPoolExecutor(len(names)) as pool:
-        running = [pool.submit(_fit_candidate, name, training, held_out, together) for name in names]
+    with ThreadPoolExecutor(len(plans)) as pool:
+        running = [pool.submit(_fit_candidate, *plan, together) for plan in plans]
         try:
             return [candidate.result() for candidate in running]
         except BaseException:
@@ -151,12 +268,19 @@ def _by_weight(sample: Sample | None, seed: int) -> Sample | None:
     if not bool(sample.weights.sum() > 0):
         return None
     rows = systematic_sample(sample.weights, torch.Generator().manual_seed(seed)).to(sample.y.device)
-    return Sample(select(sample.x, rows), sample.y[rows])
+    return replace(sample.rows(rows), weights=None)
 
 
-def _held_out_answers(model: FittedModel, sample: Sample) -> HeldOutAnswers:
-    """What the model says of held-out rows before they become atoms themselves."""
-    law = model.distribution(sample.x, len(sample))
+def _judged(candidate: Candidate) -> tuple[Sample, ConditionalDistribution]:
+    """Held-out rows and what the model says of them before they become atoms themselves."""
+    sample = candidate.rows.held_out
+    assert sample is not None
+    return sample, candidate.model.laws(sample.x, len(sample), sample.fold)
+
+
+def _held_out_answers(candidate: Candidate) -> HeldOutAnswers:
+    """What diagnostics need of the held-out rows."""
+    sample, law = _judged(candidate)
     m = len(sample)
     low, high = law.interval(0.9).reshape(m, -1, 2).unbind(dim=-1)
     inputs = sample.x if isinstance(sample.x, Tensor) else torch.zeros(m, 1)
@@ -175,17 +299,16 @@ def _randomized_pit(law: ConditionalDistribution, y: Tensor) -> Tensor:
     return before + uniform * (upto - before)
 
 
-def _operator_terms(candidate: Candidate, training: Sample) -> OperatorTerms:
+def _operator_terms(candidate: Candidate) -> OperatorTerms:
     """Terms of the guarantees, read on held-out rows; the worst member of an ensemble."""
-    model = candidate.model
+    model, training = candidate.model, candidate.rows.training
     pairs = TensorPairs(training.x, candidate.y_inputs(candidate.base))
     members = []
     for operator, rank, held in zip(model.operators, model.ranks, candidate.held_out, strict=True):
         seen = _features(operator, rank, pairs)
         values = operator.singular_values.detach().double().cpu().numpy()
-        if (
-            rank == 0
-        ):  # the marginal law is an operator with one singular value of zero: nothing to learn, no error in it
+        if rank == 0:
+            # The marginal law is an operator with one singular value of zero: nothing to learn, no error in it.
             members.append(OperatorTerms(len(training), 1, float(values.max()), 0, 0, 0, 0, 0, 1, 1, 0, 0))
             continue
         members.append(
@@ -217,11 +340,12 @@ def _is_discrete(y: Tensor) -> bool:
     return any(blurred(column) for column in y.mT)
 
 
-def held_out_crps(model: FittedModel, sample: Sample) -> float:
-    """Mean CRPS, components in units of their robust marginal scale."""
+def held_out_crps(candidate: Candidate) -> Tensor:
+    """CRPS of every held-out row, averaged over components in units of their robust marginal scale."""
+    sample, law = _judged(candidate)
     _, scale = robust_center_and_scale(sample.y)
-    crps = model.distribution(sample.x, len(sample)).crps(sample.y)
-    return float((crps.reshape(len(sample), -1) / scale).mean())
+    crps = law.crps(sample.y)
+    return (crps.reshape(len(sample), -1) / scale).mean(dim=1)
 
 
 def marginal_model(y: Tensor, weights: Tensor | None) -> FittedModel:
@@ -229,10 +353,11 @@ def marginal_model(y: Tensor, weights: Tensor | None) -> FittedModel:
     return FittedModel([], [], Support.compressed(y, torch.zeros(len(y), 1, device=y.device), weights))
 
 
-def _fit_candidate(name: str, training: Sample, held_out: Sample | None, recipe: Recipe) -> Candidate:
-    location_scale = _fit_location_scale(training, recipe) if name == "residual" else None
-    base = _base(location_scale, training, seen=True)
-    held_base = None if held_out is None else _base(location_scale, held_out, seen=False)
+def _fit_candidate(name: str, coordinates: str, rows: Rows, recipe: Recipe) -> Candidate:
+    training, held_out = rows.training, rows.held_out
+    residual = _fit_coordinates(rows, recipe) if coordinates == "residual" else None
+    base = _base(residual, training, recipe.seed)
+    held_base = None if held_out is None else _base(residual, held_out, recipe.seed)
     y_inputs = NormalScores.fit(base) if recipe.n_classes is None else OneHot(recipe.n_classes)
     width = recipe.rank or min(AUTO_WIDTH, max(4, len(training) // 8))
     operators, ridges, ranks, losses = [], [], [], []
@@ -261,11 +386,10 @@ def _fit_candidate(name: str, training: Sample, held_out: Sample | None, recipe:
         ridges.append(ridge)
         ranks.append(rank)
         losses.append(loss)
-    features = right_features(operators, ranks, y_inputs(base), len(base))
-    support = Support.compressed(base, features, training.weights)
-    model = FittedModel(operators, ranks, support, location_scale, _integer_components(training.y))
+    support = _support(operators, ranks, y_inputs, base, training.weights, smooth=residual is not None)
+    model = FittedModel(operators, ranks, support, residual, _integer_components(training.y), rows.trees)
     seen = [] if held_pairs is None else [_features(op, k, held_pairs) for op, k in zip(operators, ranks, strict=True)]
-    return Candidate(model, history, base, y_inputs, ridges, sum(losses) / len(losses), seen)
+    return Candidate(model, rows, history, base, y_inputs, ridges, sum(losses) / len(losses), seen)
 
 
 @torch.no_grad()
@@ -291,55 +415,81 @@ def _postprocess(
     return choice.ridge, choice.rank, choice.loss
 
 
-def _complete(candidate: Candidate, training: Sample, held_out: Sample, recipe: Recipe) -> Candidate:
+def _complete(candidate: Candidate, recipe: Recipe) -> Candidate:
     """Statistics and atoms of training and held-out rows together."""
-    model = candidate.model
-    base = torch.cat([candidate.base, _base(model.location_scale, held_out, seen=False)])
-    x = _concatenate(training.x, held_out.x)
-    weights = None
-    if training.weights is not None and held_out.weights is not None:
-        weights = torch.cat([training.weights, held_out.weights])
-    inputs = candidate.y_inputs(base)
-    pairs = TensorPairs(x, inputs, weights)
+    model, sample = candidate.model, candidate.rows.learning
+    base = _base(model.residual, sample, recipe.seed)
+    pairs = TensorPairs(sample.x, candidate.y_inputs(base), sample.weights)
     for operator, ridge in zip(model.operators, candidate.ridges, strict=True):
         if recipe.postprocessing == "whitening":
             operator.whiten(operator.moments(pairs), ridge=ridge)
         else:
             operator.postprocess(pairs, kind=recipe.postprocessing)  # type: ignore[arg-type]
-    features = right_features(model.operators, model.ranks, inputs, len(base))
-    return replace(candidate, model=replace(model, support=Support.compressed(base, features, weights)), base=base)
+    smooth = model.residual is not None
+    support = _support(model.operators, model.ranks, candidate.y_inputs, base, sample.weights, smooth)
+    return replace(candidate, model=replace(model, support=support), base=base)
 
 
-def _base(location_scale: LocationScale | None, sample: Sample, seen: bool) -> Tensor:
-    """y in the coordinates of the operator; rows the location network has `seen` are taken out of fold."""
-    if location_scale is None:
+def _support(
+    operators: list[SpectralOperator],
+    ranks: list[int],
+    y_inputs: YInputs,
+    base: Tensor,
+    weights: Tensor | None,
+    smooth: bool,
+) -> Support:
+    """Atoms of the rows, or of a smooth law in their place if scores of scalar Y allow it, with right features."""
+    smoothed = smooth_atoms(base[:, 0], weights) if smooth and base.shape[1] == 1 else None
+    if smoothed is None:
+        return Support.compressed(base, right_features(operators, ranks, y_inputs(base), len(base)), weights)
+    atoms, mass = smoothed
+    return Support(atoms, right_features(operators, ranks, y_inputs(atoms[:, None]), len(atoms)), mass)
+
+
+def _base(coordinates: MixtureCoordinates | None, sample: Sample, seed: int) -> Tensor:
+    """y in the coordinates of the operator; rows they were learned on are answered out of their fold."""
+    if coordinates is None:
         return sample.y
-    if seen:
-        location, scale = out_of_fold(location_scale, sample.x, len(sample), sample.y.device)
-    else:
-        location, scale = location_scale(sample.x)
-    return (sample.y - location) / scale
+    transport = transport_of(coordinates, sample.x, len(sample), sample.fold)
+    return transport.to_base(_dequantized(sample.y, seed)[:, :, None])[:, :, 0]
 
 
-def _fit_location_scale(training: Sample, recipe: Recipe) -> LocationScale:
-    def network(n_outputs: int) -> nn.Module:
-        if recipe.x_encoder is None:
-            return MLP(
-                training.x.shape[1], recipe.hidden_sizes, n_outputs, input_gate=recipe.gate_strength(training.x) > 0
-            )
-        return nn.Sequential(copy.deepcopy(recipe.x_encoder), nn.GELU(), nn.LazyLinear(n_outputs))
+def _dequantized(y: Tensor, seed: int) -> Tensor:
+    """Integer components spread evenly over ±½, since integers have no density; answers are rounded back."""
+    integer = _integer_components(y)
+    if integer is None:
+        return y
+    noise = torch.rand(y.shape, generator=torch.Generator().manual_seed(seed), dtype=y.dtype).to(y.device) - 0.5
+    return torch.where(integer, y + noise, y)
 
+
+def _fit_coordinates(rows: Rows, recipe: Recipe) -> MixtureCoordinates:
+    sample, schedule = rows.learning, recipe.schedule
+    n, q = sample.y.shape
+    decay, gate = schedule.weight_decay, recipe.gate_strength(rows.learning.x)
     with seeded(recipe.seed):
-        model = LocationScale(network, training.y.shape[1]).to(recipe.device)
-        model(select(training.x, slice(0, 2)))  # lazy layers take their shape
+        if recipe.x_encoder is None:
+            n_plain = None if rows.trees is None else sample.x.shape[1] - rows.trees.n_columns
+            ways = variants(decay, gate, n_plain)
+            halves = [max(16, size // 2) for size in recipe.hidden_sizes]  # many networks, averaged, may be small
+            model = MixtureCoordinates.for_table(ways, q, sample.x.shape[1], halves)
+        else:
+            encoders = [copy.deepcopy(recipe.x_encoder) for _ in range(FOLDS)]
+            heads = [nn.Sequential(e, nn.GELU(), nn.LazyLinear(3 * COMPONENTS * q)) for e in encoders]
+            model = MixtureCoordinates(variants(decay, gate)[:1], q, SideBySide(heads))
+        model = model.to(recipe.device)
+        model.parameters_at(select(sample.x, slice(0, 2)))  # lazy layers take their shape
     model.fit(
-        training.x,
-        training.y,
-        training.weights,
-        # Quartiles are easier to learn than an operator.
-        schedule=replace(recipe.schedule, max_steps=max(1, recipe.schedule.max_steps // 2)),
-        runtime=recipe.runtime("location"),
-        gate_strength=recipe.gate_strength(training.x),
+        sample.x,
+        _dequantized(sample.y, recipe.seed),
+        sample.weights,
+        # Many small networks: smaller batches and a higher rate than one operator needs.
+        schedule=replace(
+            schedule,
+            learning_rate=1.6 * schedule.learning_rate,
+            batch_size=min(schedule.batch_size, max(64, n // 32)),
+        ),
+        runtime=recipe.runtime("mixture"),
     )
     return model
 
@@ -364,6 +514,14 @@ def seeded(seed: int) -> Iterator[None]:
     with _seeding, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
+
+
+def _joined(first: Sample, second: Sample) -> Sample:
+    """Rows of both; weights only where both have them."""
+    weights = None
+    if first.weights is not None and second.weights is not None:
+        weights = torch.cat([first.weights, second.weights])
+    return Sample(_concatenate(first.x, second.x), torch.cat([first.y, second.y]), weights)
 
 
 def _concatenate(first: Any, second: Any) -> Any:

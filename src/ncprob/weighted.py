@@ -39,8 +39,8 @@ def quantiles(weights: Weights, atoms: Atoms, levels: Float[Tensor, " levels"]) 
     return atoms[torch.searchsorted(cumulative, wanted).clamp(max=len(atoms) - 1)]
 
 
-def shortest_interval(weights: Weights, atoms: Atoms, coverage: float) -> Float[Tensor, "rows 2"]:
-    """Narrowest [a_i, a_j] with mass ≥ coverage (Kostic et al. 2024, Algorithm 3).
+def shortest_interval(weights: Weights, atoms: Float[Tensor, "... atoms"], coverage: float) -> Float[Tensor, "rows 2"]:
+    """Narrowest [a_i, a_j] with mass ≥ coverage (Kostic et al. 2024, Algorithm 3); rows share atoms or have their own.
 
     For every first atom i the last atom j is the first whose cumulative weight reaches coverage plus the mass before i;
     one sorted search finds them all, where the paper's pointers walk one row at a time.
@@ -54,11 +54,12 @@ def shortest_interval(weights: Weights, atoms: Atoms, coverage: float) -> Float[
     cumulative = padded_cumsum(weights)
     before, upto = cumulative[:, :-1].contiguous(), cumulative[:, 1:].contiguous()
     last = torch.searchsorted(upto, before + (coverage - ROUNDING))
-    reachable = last < len(atoms)
-    last = last.clamp_(max=len(atoms) - 1)
-    widths = torch.where(reachable, atoms[last] - atoms, math.inf)
+    own = atoms.expand_as(weights)
+    reachable = last < weights.shape[1]
+    last = last.clamp_(max=weights.shape[1] - 1)
+    widths = torch.where(reachable, own.gather(1, last) - own, math.inf)
     first = widths.argmin(dim=1, keepdim=True)
-    return torch.cat([atoms[first], atoms[last.gather(1, first)]], dim=1)
+    return torch.cat([own.gather(1, first), own.gather(1, last.gather(1, first))], dim=1)
 
 
 def bandwidth(weights: Weights, atoms: Atoms) -> Float[Tensor, "rows 1"]:

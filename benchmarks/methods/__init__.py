@@ -1,0 +1,48 @@
+"""Methods of the benchmark by name; a rival's package is imported only when it is asked for."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from benchmarks.methods.base import Method
+
+# name: module of the adapter, class, options
+REGISTRY: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "ncprob": ("ncprob_default", "NcprobDefault", {}),
+    "NCP": ("ncp", "PaperNCP", {"postprocessing": "none"}),
+    "NCP-C": ("ncp", "PaperNCP", {"postprocessing": "centering"}),
+    "NCP-W": ("ncp", "PaperNCP", {"postprocessing": "whitening"}),
+    "quantile-forest": ("quantile_forest", "QuantileForest", {}),
+    "ngboost": ("ngboost", "NGBoost", {}),
+    "catboost": ("catboost", "CatBoost", {}),
+    "lightgbm": ("lightgbm", "LightGBM", {}),
+    "NNKCDE": ("nnkcde", "NNKCDE", {}),
+    "NNKCDE-tuned": ("nnkcde", "NNKCDE", {"tuned": True}),
+    "CKDE": ("ckde", "CKDE", {}),
+}
+
+
+def names() -> list[str]:
+    """All methods."""
+    return list(REGISTRY)
+
+
+def method_class(name: str) -> type[Method]:
+    """Class of a method; a missing package is an ImportError that names the remedy."""
+    if name not in REGISTRY:
+        raise ValueError(f"A method must be one of {', '.join(REGISTRY)}; got {name!r}. Check the spelling.")
+    module, kind, _ = REGISTRY[name]
+    try:
+        return getattr(import_module(f"{__name__}.{module}"), kind)
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"Method {name!r} needs the package {error.name!r}, which is not installed. "
+            "Install the extra: pip install -e '.[benchmarks]'."
+        ) from error
+
+
+def make(name: str, **options: Any) -> Method:
+    """A method ready to fit; options go to its class, for example `max_steps=50` for a quick test of NCP."""
+    kind = method_class(name)
+    return kind(**(REGISTRY[name][2] | options))

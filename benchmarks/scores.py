@@ -1,0 +1,74 @@
+"""Scores of a fitted method, the same for every method and read from its quantiles and distribution functions only."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.methods.base import Method
+from benchmarks.tasks import Split
+from ncprob.metrics import interval_coverage, interval_width, ks_distance, ks_distance_paper, pinball_loss
+
+Array = NDArray[np.float64]
+
+LEVELS = np.arange(1, 200) / 200  # 0.005, 0.010, …, 0.995: for the CRPS
+PINBALL_LEVELS = np.arange(1, 20) / 20  # 0.05, …, 0.95
+GRID_POINTS = 1000
+FIFTHS = 5
+
+
+def quantile_scores(quantiles: Array, split: Split) -> dict[str, float | str]:
+    """CRPS, pinball loss, and the central 90 % interval, from quantiles of the test rows at `LEVELS`.
+
+    CRPS is twice the mean pinball loss over `LEVELS`. Coverage of simulated data is exact, P(low ≤ Y ≤ high | x)
+    averaged over the test rows: 1,000 tosses would add a noise of one point. Width is in standard deviations of y.
+    """
+    y = split.y_test
+    interval = quantiles[:, [_position(0.05), _position(0.95)]]
+    inside = _coverage(interval, split)
+    fifths = np.array_split(inside[_order(quantiles, split)], FIFTHS)
+    return {
+        "crps": 2 * float(pinball_loss(y, quantiles, LEVELS)),
+        "pinball": float(pinball_loss(y, quantiles[:, [_position(p) for p in PINBALL_LEVELS]], PINBALL_LEVELS)),
+        "coverage90": float(inside.mean()),
+        "width90": float(interval_width(interval)) / float(split.y.std()),
+        "coverage_by_fifth": " ".join(f"{fifth.mean():.4f}" for fifth in fifths),
+    }
+
+
+def distance_scores(method: Method, split: Split) -> dict[str, float]:
+    """KS distances to the exact laws at the conditioning points; nothing for a table, whose laws nobody knows.
+
+    `ks` and `ks_paper` are taken on 1,000 equally spaced y, as in the paper. With heavy tails hardly any of these lies
+    where the mass is, so `ks_bulk` is the plain distance on 1,000 quantiles of the training y.
+    """
+    if split.simulator is None:
+        return {}
+    x, law = split.simulator.conditioning_points(split.X), split.simulator.truth
+    even = np.linspace(split.y.min(), split.y.max(), GRID_POINTS)
+    bulk = np.quantile(split.y, (np.arange(GRID_POINTS) + 0.5) / GRID_POINTS)
+    cdf, truth = method.cdf(x, even), law(x).cdf(even)
+    return {
+        "ks": float(ks_distance(cdf, truth)),
+        "ks_paper": float(ks_distance_paper(cdf, truth)),
+        "ks_bulk": float(ks_distance(method.cdf(x, bulk), law(x).cdf(bulk))),
+    }
+
+
+def _position(level: float) -> int:
+    return round(level * 200) - 1
+
+
+def _coverage(interval: Array, split: Split) -> Array:
+    """Chance of every test row to lie in its interval: exact, or 0 and 1 where only one y is known."""
+    if split.simulator is None:
+        return np.array([interval_coverage([y], [ends]) for y, ends in zip(split.y_test, interval, strict=True)])
+    law = split.simulator.truth(split.X_test)
+    below = np.nextafter(interval[:, :1], -np.inf)  # the interval is closed, which matters for discrete laws
+    return (law.cdf(interval[:, 1:]) - law.cdf(below))[:, 0]
+
+
+def _order(quantiles: Array, split: Split) -> NDArray[np.int64]:
+    """Test rows in increasing order of x, or of the predicted median if there are several inputs."""
+    only_input = split.X_test.shape[1] == 1
+    return np.argsort(np.asarray(split.X_test)[:, 0] if only_input else quantiles[:, _position(0.5)], kind="stable")

@@ -1,0 +1,149 @@
+"""Predictions of tree ensembles as further inputs: what forests and boosting see, networks then need not learn.
+
+Given right features v, the best left features are the regressions E[v(Y) | X = x] (Kostic et al. 2024, sect. 3), and on
+tables with jumps, interactions or repeated rows trees regress better than networks. Every training row gets predictions
+of trees that have not seen it (out of bag, or out of fold), so what follows can trust them as it can those of
+new rows (stacking: Wolpert 1992, Breiman 1996).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy.typing import NDArray
+from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
+from torch import Tensor
+
+N_TREES = 150
+FOREST_FOLDS = 5  # where rows have weights
+MOMENTS = 3  # cosines of the rank of y that the forest predicts, beside y itself
+FEW_LEVELS = 16  # a target with at most so many values has the share of each predicted
+MAX_BOOSTED = 4  # components of y that are boosted; each costs a model per fold
+MAX_CELLS = 5_000_000  # rows × inputs beyond which trees would take longer than all the rest
+MINIMUM_ROWS = 64
+SMALL, LARGE = 3_000, 20_000  # rows: small tables get more folds and finer leaves, large ones fewer
+
+
+class TreeInputs:
+    """Forest and boosted predictions of y as columns beside x.
+
+    A forest of extremely randomised trees (Geurts et al. 2006) predicts y, cosines of its rank, and the share of each
+    value where there are few: a coarse picture of the whole law. Gradient boosting (Friedman 2001), cross-fitted,
+    predicts y itself more sharply.
+    """
+
+    def __init__(
+        self, forest: list[ExtraTreesRegressor], boosted: list[list[HistGradientBoostingRegressor]], n_columns: int
+    ) -> None:
+        self.forest, self.boosted, self.n_columns = forest, boosted, n_columns
+
+    def __call__(self, x: Float[Tensor, "rows inputs"]) -> Float[Tensor, "rows columns"]:
+        """Columns for new rows: averages over trees and over folds."""
+        table = x.cpu().numpy()
+        if len(table) == 0:
+            return x.new_zeros(0, self.n_columns)
+        columns = [
+            np.mean([model.predict(table) for model in models], axis=0).reshape(len(table), -1)
+            for models in (self.forest, *self.boosted)
+        ]
+        return torch.as_tensor(np.concatenate(columns, axis=1)).to(x)
+
+    @classmethod
+    def fit(
+        cls, x: Float[Tensor, "rows inputs"], y: Float[Tensor, "rows components"], weights: Tensor | None, seed: int
+    ) -> tuple[TreeInputs, Float[Tensor, "rows columns"]]:
+        """Grow trees on standardised y; them, and the columns of the training rows by trees that have not seen them.
+
+        Examples
+        --------
+        >>> x = torch.rand(200, 2, generator=torch.Generator().manual_seed(0))
+        >>> trees, columns = TreeInputs.fit(x, (x[:, :1] > 0.5).double(), None, seed=0)
+        >>> columns.shape == trees(x).shape, bool((columns[:, 0] - (x[:, 0] > 0.5).float()).abs().mean() < 0.1)
+        (True, True)
+        """
+        table, targets = x.cpu().numpy(), y.cpu().numpy()
+        mass = None if weights is None else weights.cpu().numpy()
+        forest, outputs = _forest(table, _forest_targets(targets), mass, seed)
+        boosted, columns = [], [outputs]
+        for target in targets.T[:MAX_BOOSTED]:
+            folds, predictions = _boosting(table, target, mass, seed)
+            boosted.append(folds)
+            columns.append(predictions[:, None])
+        unseen = torch.as_tensor(np.concatenate(columns, axis=1)).to(x)
+        return cls(forest, boosted, unseen.shape[1]), unseen
+
+
+def worth_growing(n_rows: int, n_inputs: int) -> bool:
+    """Whether inputs can interact, rows are enough to learn from, and cells few enough for trees to take seconds."""
+    return n_inputs > 1 and n_rows >= MINIMUM_ROWS and n_rows * n_inputs <= MAX_CELLS
+
+
+def _forest_targets(y: NDArray[np.float64]) -> NDArray[np.float64]:
+    """y, √2 cos(kπ·rank) for k = 1, 2, 3, and indicators of the values where there are few, of every component."""
+    columns = []
+    for target in y.T:
+        values, inverse, counts = np.unique(target, return_inverse=True, return_counts=True)
+        rank = ((np.cumsum(counts) - counts / 2) / len(target))[inverse]
+        columns += [target, *(np.sqrt(2) * np.cos(np.pi * k * rank) for k in range(1, MOMENTS + 1))]
+        if len(values) <= FEW_LEVELS:
+            columns += list((target[:, None] == values).T.astype(float))
+    return np.stack(columns, axis=1)
+
+
+def _forest(
+    x: NDArray[Any], targets: NDArray[np.float64], weights: NDArray[Any] | None, seed: int
+) -> tuple[list[ExtraTreesRegressor], NDArray[np.float64]]:
+    """Trees, and what those that were grown without a row predict for it: out of bag, with weights out of fold.
+
+    Bootstrap samples by weight would leave no tree without a heavy row.
+    """
+    settings = {
+        "min_samples_leaf": 1 if len(x) < LARGE else 5,
+        "n_jobs": torch.get_num_threads(),
+        "random_state": seed,
+    }
+    if weights is None:
+        model = ExtraTreesRegressor(N_TREES, bootstrap=True, oob_score=True, **settings).fit(x, targets)
+        return [model], model.oob_prediction_.reshape(len(x), -1)
+    fold = np.arange(len(x)) % FOREST_FOLDS
+    predictions, models = np.zeros_like(targets), []
+    for k in range(FOREST_FOLDS):
+        seen = fold != k
+        model = ExtraTreesRegressor(N_TREES // FOREST_FOLDS, **settings)
+        models.append(model.fit(x[seen], targets[seen], sample_weight=weights[seen]))
+        predictions[~seen] = model.predict(x[~seen]).reshape(-1, targets.shape[1])
+    return models, predictions
+
+
+def _boosting(
+    x: NDArray[Any], target: NDArray[np.float64], weights: NDArray[Any] | None, seed: int
+) -> tuple[list[HistGradientBoostingRegressor], NDArray[np.float64]]:
+    """Boosted models, one per fold, each grown without its fold until it no longer predicts it better."""
+    n = len(x)
+    n_folds = 10 if n < SMALL else 5 if n < LARGE else 3
+    fold = np.arange(n) % n_folds
+    predictions, models = np.zeros(n), []
+    for k in range(n_folds):
+        seen, unseen = fold != k, fold == k
+        model = HistGradientBoostingRegressor(
+            learning_rate=0.05 if n < SMALL else 0.1,
+            max_iter=1000,
+            max_leaf_nodes=15 if n < SMALL else 31,
+            min_samples_leaf=5 if n < SMALL else 20,
+            early_stopping=True,
+            n_iter_no_change=20,
+            random_state=seed,
+        ).fit(
+            x[seen],
+            target[seen],
+            None if weights is None else weights[seen],
+            X_val=x[unseen],
+            y_val=target[unseen],
+            sample_weight_val=None if weights is None else weights[unseen],
+        )
+        predictions[unseen] = model.predict(x[unseen])
+        models.append(model)
+    return models, predictions

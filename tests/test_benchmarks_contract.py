@@ -1,0 +1,297 @@
+"""Every method of the benchmark keeps one contract; the runner loses nothing; the report runs on what there is."""
+
+import csv
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pd = pytest.importorskip("pandas")
+pytest.importorskip("matplotlib")
+sys.path.insert(0, str(Path(__file__).parent.parent))  # benchmarks are run from the checkout, not installed
+
+from benchmarks import methods, one_run, report, runner, tasks  # noqa: E402
+from benchmarks.methods.base import with_tails  # noqa: E402
+from benchmarks.records import COLUMNS, Records  # noqa: E402
+from benchmarks.scores import LEVELS, quantile_scores  # noqa: E402
+from ncprob import datasets  # noqa: E402
+
+# Small enough for a test; the benchmark itself uses none of these.
+QUICK = {
+    "ncprob": {"max_steps": 40},
+    "NCP": {"max_steps": 40, "rank": 8},
+    "NCP-C": {"max_steps": 40, "rank": 8},
+    "NCP-W": {"max_steps": 40, "rank": 8},
+    "quantile-forest": {"n_estimators": 20},
+    "ngboost": {"n_estimators": 40},
+    "catboost": {"iterations": 40},
+    "lightgbm": {"n_estimators": 20},
+}
+PACKAGES = {name: name.replace("-", "_") for name in ("quantile-forest", "ngboost", "catboost", "lightgbm")}
+FIRST_COLUMNS = ["method", "dataset", "n", "seed", "ks", "ks_paper", "crps", "fit_seconds", "predict_seconds"]
+FIRST_COLUMNS += ["peak_mb", "settings", "version"]
+
+
+def fitted(name, X, y):
+    if name in PACKAGES:
+        pytest.importorskip(PACKAGES[name])
+    return methods.make(name, **QUICK.get(name, {})).fit(X, y, seed=0)
+
+
+@pytest.fixture(scope="module")
+def sample():
+    return datasets.make("EconDensity").sample(300, random_state=0)
+
+
+@pytest.mark.parametrize("name", methods.names())
+class TestContract:
+    def test_laws_are_valid(self, name, sample):
+        X, y = sample
+        model = fitted(name, X, y)
+        levels, grid = np.array([0.05, 0.25, 0.5, 0.75, 0.95]), np.linspace(y.min(), y.max(), 50)
+        quantiles, cdf = model.quantiles(X[:20], levels), model.cdf(X[:20], grid)
+        assert quantiles.shape == (20, 5)
+        assert cdf.shape == (20, 50)
+        assert np.all(np.diff(quantiles, axis=1) >= 0)
+        assert np.all((cdf >= 0) & (cdf <= 1))
+        assert np.all(np.diff(cdf, axis=1) >= -1e-12)
+        assert model.settings
+        assert model.version()
+
+    def test_quantiles_invert_the_distribution_function(self, name, sample):
+        X, y = sample
+        model, levels = fitted(name, X, y), np.array([0.1, 0.5, 0.9])
+        for row, quantiles in zip(X[:5], model.quantiles(X[:5], levels), strict=True):
+            step = 1e-6 * y.std()
+            below, upto = model.cdf(row[None], np.stack([quantiles - step, quantiles + step]).ravel()).reshape(2, -1)
+            assert np.all(below <= levels + 0.01)
+            assert np.all(upto >= levels - 0.01)
+
+    def test_the_seed_decides(self, name, sample):
+        X, y = sample
+        first, second = (fitted(name, X, y).quantiles(X[:5], LEVELS) for _ in range(2))
+        np.testing.assert_array_equal(first, second)
+
+    def test_text_columns_and_a_constant_one(self, name, sample):
+        X, y = sample
+        frame = pd.DataFrame({"x": X[:, 0], "kind": np.where(X[:, 0] > 0.5, "high", "low"), "same": 1.0})
+        assert np.all(np.isfinite(fitted(name, frame, y).quantiles(frame[:5], [0.1, 0.9])))
+
+
+def test_unknown_names_are_named():
+    with pytest.raises(ValueError, match="must be one of"):
+        methods.make("quantil-forest")
+    with pytest.raises(ValueError, match="must be one of"):
+        tasks.check_name("LinearGausian")
+
+
+def test_a_missing_package_names_the_extra(monkeypatch):
+    def missing(name):
+        raise ModuleNotFoundError("No module named 'catboost'", name="catboost")
+
+    monkeypatch.setattr(methods, "import_module", missing)
+    with pytest.raises(ImportError, match=r"'catboost'.*\[benchmarks\]"):
+        methods.make("catboost")
+
+
+def test_tails_go_on_in_a_straight_line():
+    knots, levels = with_tails(np.array([[3.0, 1.0, 2.0]]), np.array([0.25, 0.5, 0.75]))
+    np.testing.assert_allclose(knots, [[0.0, 1.0, 2.0, 3.0, 4.0]])
+    np.testing.assert_allclose(levels, [0.0, 0.25, 0.5, 0.75, 1.0])
+
+
+def test_true_quantiles_have_exact_coverage():
+    split = tasks.load("Laplace", 100, seed=0)
+    scores = quantile_scores(split.simulator.truth(split.X_test).quantile(LEVELS), split)
+    assert scores["coverage90"] == pytest.approx(0.9, abs=1e-6)
+    assert [float(share) for share in scores["coverage_by_fifth"].split()] == pytest.approx([0.9] * 5, abs=1e-4)
+
+
+def test_circle_takes_a_dimension():
+    assert tasks.load("CircleGaussian-d7", 20, seed=0).X.shape == (20, 7)
+
+
+def test_a_missing_data_folder_is_explained(monkeypatch, tmp_path):
+    monkeypatch.setenv("NCPROB_DATA", str(tmp_path / "nowhere"))
+    with pytest.raises(FileNotFoundError, match="NCPROB_DATA"):
+        tasks.load("concrete", None, seed=0)
+
+
+class TestTables:
+    @pytest.fixture(autouse=True)
+    def folder(self, monkeypatch, tmp_path):
+        rng = np.random.default_rng(0)
+        energy = pd.DataFrame(rng.normal(size=(40, 3)), columns=["area", "heating_load", "cooling_load"])
+        energy.to_csv(tmp_path / "energy.csv.gz", index=False)
+        splits = pd.DataFrame({"dataset": "energy", "split": [0, 0, 1], "test_row": [3, 5, 7]})
+        splits.to_parquet(tmp_path / "hl_splits.parquet")
+        student = pd.DataFrame({"Extracurricular Activities": ["Yes", "No"] * 20, "Performance Index": range(40)})
+        student.to_csv(tmp_path / "student_performance.csv.gz", index=False)
+        monkeypatch.setenv("NCPROB_DATA", str(tmp_path))
+        self.energy = energy
+
+    def test_known_splits_are_used_and_the_other_target_is_no_input(self):
+        split = tasks.load("energy", None, seed=0)
+        assert list(split.X.columns) == ["area"]
+        np.testing.assert_allclose(split.y_test, self.energy["heating_load"][[3, 5]])
+        assert len(split.y) == 38
+
+    def test_a_split_that_does_not_exist_is_an_error(self):
+        with pytest.raises(ValueError, match="below 2"):
+            tasks.load("energy", None, seed=2)
+
+    def test_other_tables_are_split_by_seed(self):
+        first, second, again = (tasks.load("student", None, seed=s).y_test for s in (0, 1, 0))
+        assert len(first) == 4
+        np.testing.assert_array_equal(first, again)
+        assert set(first) != set(second)
+
+
+def quick_arguments(out, *more):
+    return ["--tasks", "LinearGaussian", "--methods", "CKDE", "--n", "100", "--out", str(out), "--threads", "1", *more]
+
+
+def rows_of(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+class TestRunner:
+    @pytest.fixture(autouse=True)
+    def in_this_process(self, monkeypatch):
+        """Answers without a process per run: starting one costs seconds, and one test below does it for real."""
+        self.asked = []
+
+        def answer(workers, run):
+            self.asked.append(run.seed)
+            return run._asdict() | one_run.run(run.method, run.dataset, run.n, run.seed) | {"threads": 1}
+
+        monkeypatch.setattr(runner.Workers, "run", answer)
+        monkeypatch.setattr(signal, "signal", lambda *_: None)
+
+    def test_columns_and_scores(self, tmp_path):
+        assert runner.main(quick_arguments(tmp_path / "r.csv")) == 0
+        assert COLUMNS[: len(FIRST_COLUMNS)] == FIRST_COLUMNS
+        (row,) = rows_of(tmp_path / "r.csv")
+        assert list(row) == COLUMNS
+        assert (row["method"], row["dataset"], row["n"], row["error"]) == ("CKDE", "LinearGaussian", "100", "")
+        assert 0 < float(row["ks"]) < 1
+        assert float(row["crps"]) > 0
+
+    def test_what_is_done_is_not_done_again(self, tmp_path):
+        runner.main(quick_arguments(tmp_path / "r.csv", "--seeds", "0-1"))
+        runner.main(quick_arguments(tmp_path / "r.csv", "--seeds", "0-2"))
+        assert self.asked == [0, 1, 2]
+
+    def test_redo_replaces(self, tmp_path):
+        runner.main(quick_arguments(tmp_path / "r.csv", "--seeds", "0-1"))
+        runner.main(quick_arguments(tmp_path / "r.csv", "--seeds", "1", "--redo"))
+        assert self.asked == [0, 1, 1]
+        assert [row["seed"] for row in rows_of(tmp_path / "r.csv")] == ["0", "1"]
+
+    def test_a_line_cut_off_is_run_again(self, tmp_path):
+        path = tmp_path / "r.csv"
+        runner.main(quick_arguments(path, "--seeds", "0-1"))
+        path.write_text(path.read_text()[:-20])
+        runner.main(quick_arguments(path, "--seeds", "0-1"))
+        assert self.asked == [0, 1, 1]
+        assert [row["seed"] for row in rows_of(path)] == ["0", "1"]
+
+    def test_a_foreign_file_is_left_alone(self, tmp_path):
+        path = tmp_path / "r.csv"
+        path.write_text("a,b\n1,2\n")
+        with pytest.raises(ValueError, match="must begin with the columns"):
+            runner.main(quick_arguments(path))
+        assert path.read_text() == "a,b\n1,2\n"
+
+
+def test_seeds_are_parsed():
+    assert runner.parse_seeds("0-2,7") == (0, 1, 2, 7)
+
+
+def test_a_failed_run_leaves_its_error_and_the_others_go_on(tmp_path):
+    out = tmp_path / "r.csv"
+    assert runner.main(quick_arguments(out, "--seeds", "0-1", "--options", json.dumps({"nonsense": 1}))) == 1
+    failed = rows_of(out)
+    assert [row["seed"] for row in failed] == ["0", "1"]
+    assert all("TypeError" in row["error"] and row["ks"] == "" for row in failed)
+    assert runner.main(quick_arguments(out, "--seeds", "0", "--retry")) == 0
+    left, retried = rows_of(out)
+    assert (left["seed"], retried["seed"], retried["error"]) == ("1", "0", "")
+    assert float(retried["peak_mb"]) > 50
+
+
+def test_a_run_that_takes_too_long_is_stopped(tmp_path):
+    assert runner.main(quick_arguments(tmp_path / "r.csv", "--timeout", "0.2")) == 1
+    assert "limit" in rows_of(tmp_path / "r.csv")[0]["error"]
+
+
+def test_a_killed_benchmark_goes_on(tmp_path):
+    out = tmp_path / "r.csv"
+    command = [sys.executable, "-m", "benchmarks.runner", *quick_arguments(out, "--seeds", "0-50")]
+    with subprocess.Popen(command, cwd=tasks.CHECKOUT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        deadline = time.monotonic() + 40
+        while time.monotonic() < deadline and not (out.exists() and rows_of(out)):
+            time.sleep(0.2)
+        process.send_signal(signal.SIGTERM)
+    before = rows_of(out)
+    assert 1 <= len(before) < 51
+    assert all(row["error"] == "" for row in before)
+    assert runner.main(quick_arguments(out, "--seeds", f"0-{len(before)}")) == 0
+    assert len(rows_of(out)) == len(before) + 1
+
+
+def suite_row(method, dataset, n, seed):
+    rng = np.random.default_rng([seed, n, len(method)])
+    return {
+        "method": method, "dataset": dataset, "n": n, "seed": seed, "ks": rng.uniform(0.01, 0.1),
+        "ks_paper": 0.02, "crps": rng.uniform(1, 2), "fit_seconds": 1.5, "predict_seconds": 0.1, "peak_mb": 300,
+        "settings": "default", "version": "0", "pinball": 0.4, "coverage90": 0.9, "width90": 1.0,
+        "coverage_by_fifth": "0.9 0.91 0.89 0.9 0.9", "ks_bulk": 0.03, "threads": 1,
+    }  # fmt: skip
+
+
+def test_the_report_runs_on_any_suite(tmp_path):
+    files = {
+        "density-1e4": ("LinearGaussian", 10_000),
+        "density-1e5": ("LGGMD", 100_000),
+        "small-n": ("ArmaJump", 200),
+        "real": ("concrete", 900),
+        "heavy-tails": ("Cauchy", 50_000),
+        "circle": ("CircleGaussian-d100", 100_000),
+        "speed": ("LinearGaussian", 10_000),
+        "something-else": ("Laplace", 100),
+    }
+    for name, (dataset, n) in files.items():
+        records = Records(tmp_path / "results" / f"{name}.csv")
+        for method in ("ncprob", "NCP-W"):
+            for seed in range(2):
+                records.append(suite_row(method, dataset, n, seed))
+        records.append({"method": "ncprob", "dataset": dataset, "n": n, "seed": 9, "error": "went wrong"})
+    page = tmp_path / "docs" / "benchmarks.md"
+    page.parent.mkdir()
+    report.main(["--results", str(tmp_path / "results"), "--page", str(page)])
+    text = page.read_text()
+    assert text.count("\n## ") == len(files)
+    assert "nan" not in text.lower().replace("ncp-nan", "")
+    pictures = {path.name for path in (page.parent / "images").iterdir()}
+    assert pictures == {"ks-n10000.png", "ks-n100000.png", "ks-small-n.png", "crps-ratio.png"}
+    assert all(f"images/{name}" in text for name in pictures)
+
+
+def test_methods_are_compared_on_the_same_seeds():
+    rows = [suite_row("ncprob", "concrete", 900, seed) for seed in (0, 1)] + [suite_row("CKDE", "concrete", 900, 0)]
+    kept = report.on_common_seeds(pd.DataFrame(rows), ["dataset"])
+    assert sorted(zip(kept["method"], kept["seed"], strict=True)) == [("CKDE", 0), ("ncprob", 0)]
+
+
+def test_no_result_is_no_section(tmp_path):
+    (tmp_path / "results").mkdir()
+    Records(tmp_path / "results" / "real.csv")
+    report.main(["--results", str(tmp_path / "results"), "--page", str(tmp_path / "page.md")])
+    assert "## " not in (tmp_path / "page.md").read_text()
