@@ -168,6 +168,21 @@ meet the mass of a Cauchy law: the distance on quantiles of y is the one that te
 {failures(data)}"""
 
 
+def ablation(data: Frame) -> str:
+    """Score without an ingredient over the score of the default: above 1 the ingredient helps."""
+    data = on_common_seeds(successes(data), ["dataset", "n"])
+    score = data["ks"].fillna(data["crps"])
+    means = data.assign(score=score).pivot_table(index="method", columns="dataset", values="score", sort=False)
+    ratios = (means / means.loc["ncprob"]).drop(index="ncprob").map(lambda value: f"{value:.2f}")
+    seeds = data["seed"].nunique()
+    text = (
+        "Error without an ingredient divided by the error of the default (KS distance on simulated data with "
+        f"n = {int(data['n'].min()):,} or more, CRPS on tables; {seeds} seed{'s' * (seeds > 1)}): above 1 the "
+        "ingredient helps, below it hurts there."
+    )
+    return f"## What each ingredient brings\n\n{text}\n\n{table(ratios.reset_index().rename(columns={'method': ''}))}\n"
+
+
 def circle(data: Frame) -> str:
     good = successes(data)
     groups = good.groupby(["dataset", "method"], sort=False)
@@ -247,6 +262,7 @@ SECTIONS: dict[str, Callable[[Frame], str]] = {
     "real": real,
     "heavy-tails": heavy_tails,
     "circle": circle,
+    "ablation": ablation,
     "speed": speed,
     "answers": answers,
     "calibration": calibration,

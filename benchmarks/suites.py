@@ -38,6 +38,20 @@ SUITES = {
         (0, 1, 2),
         (100_000,),
     ),
+    "ablation": Suite(
+        ("LinearGaussian", "SkewNormal", "GaussianMixture", "LGGMD", "concrete", "wine_red"),
+        (
+            "ncprob",
+            "without mixture",
+            "without trees",
+            "without gates",
+            "without pool",
+            "without smoothing",
+            "without leaving the operator out",
+        ),
+        (0,),
+        (2000,),
+    ),
     # One after the other, on all cores: times are compared.
     "speed": Suite(SIX_MODELS, ("ncprob", "NCP-W"), (0,), (10_000,), jobs=1),
     "paper-recipe": Suite(SIX_MODELS, ("NCP", "NCP-C", "NCP-W"), (0, 1, 2), (10_000,)),

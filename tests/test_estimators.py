@@ -510,10 +510,10 @@ def test_a_device_that_is_not_there(device):
         (X[:, 0], Y, ValueError, "Expected 2D array"),
         (X, np.where(Y > 0, "yes", "no"), TypeError, "`y` must be numeric; .* For classes use NCPClassifier"),
         (
-            pd.DataFrame({"town": ["a", "b"] * 100}),
+            pd.DataFrame({"day": pd.to_datetime(["2024-01-01", "2024-01-02"] * 100)}),
             Y,
             TypeError,
-            r"numeric columns; got other types in \['town'\]. Encode",
+            r"text or categorical columns; got other types in \['day'\]. Turn dates",
         ),
     ],
 )
@@ -661,3 +661,18 @@ def test_calibration_data_are_named_in_errors():
         model.conformalize(X[:, :1], Y)
     with pytest.raises(ValueError, match="`X` and `y_cal` must have as many rows"):
         model.conformalize(X, Y[:5])
+
+
+def test_a_text_column_is_an_input_like_any_other():
+    # y is 0 in one town and 5 in the other, with noise of 0.5: their laws hardly overlap
+    rng = np.random.default_rng(0)
+    towns = rng.choice(["here", "there"], 300)
+    y = 5.0 * (towns == "there") + 0.5 * rng.normal(size=300)
+    table = pd.DataFrame({"town": towns, "noise": rng.normal(size=300)})
+    model = NCPRegressor(max_steps=200, random_state=0, progress=False).fit(table, y)
+    assert model.n_features_in_ == 2
+    new = pd.DataFrame({"town": ["here", "there"], "noise": [0.0, 0.0]})
+    np.testing.assert_allclose(model.predict(new), [0, 5], atol=0.5)
+    there = model.categories_["town"].index("there")
+    law = model.given(lambda X: X[:, 0] == there)
+    assert law.mean()[0] == pytest.approx(5, abs=0.3)

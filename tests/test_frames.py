@@ -116,14 +116,57 @@ def bad(value, where=(1, 0)):
         (X[:0], Y[:0], ValueError, "0 sample"),
         (X[:, 0], Y, ValueError, "Expected 2D array, got 1D array"),
         (X[:, :0], Y, ValueError, "0 feature"),
-        (pd.DataFrame({"a": Y, "town": ["x", "y", "z"]}), Y, TypeError, r"numeric columns; got .*\['town'\]. Encode"),
-        (pl.DataFrame({"town": ["x", "y", "z"]}), Y, TypeError, r"`X` must have numeric columns; .* \['town'\]"),
+        (
+            pd.DataFrame({"day": pd.to_datetime(["2024-01-01"] * 3)}),
+            Y,
+            TypeError,
+            r"`X` must have .*\['day'\]. Turn dates",
+        ),
+        (
+            pl.DataFrame({"town": [["x"]] * 3}),
+            Y,
+            TypeError,
+            r"`X` must have numeric, text .* other types in \['town'\]",
+        ),
+        (
+            pd.DataFrame({"town": ["x", None, "z"]}),
+            Y,
+            ValueError,
+            "NaN or missing values; column 'town' has 1, .* row 1",
+        ),
+        (
+            pl.DataFrame({"town": ["x", None, "z"]}),
+            Y,
+            ValueError,
+            "NaN or missing values; column 'town' has 1, .* row 1",
+        ),
         ([["a", "b"]] * 3, Y, ValueError, "could not convert string to float: 'a'. Encode text"),
     ],
 )
 def test_bad_data_is_rejected(table, target, error, message):
     with pytest.raises(error, match=message):
         checked(table, target)
+
+
+@pytest.mark.parametrize("library", [pd, pl])
+def test_text_columns_are_numbered_by_frequency(library):
+    estimator = Estimator()
+    table = library.DataFrame({"a": Y, "town": ["y", "x", "y"]})
+    numbers = frames.check_features(estimator, table, reset=True, tabular=True)
+    assert estimator.categories_ == {"town": ["y", "x"]}
+    np.testing.assert_array_equal(numbers, np.column_stack([Y, [0, 1, 0]]))
+    new = library.DataFrame({"a": Y, "town": ["x", "z", "y"]})
+    with pytest.warns(UserWarning, match=r"column 'town' has levels that were not seen in fit, such as \['z'\]"):
+        numbers = frames.check_features(estimator, new, reset=False, tabular=True)
+    np.testing.assert_array_equal(numbers[:, 1], [1, -1, 0])
+    assert table["town"].to_list() == ["y", "x", "y"]  # the caller's table stays as it was
+
+
+def test_categorical_columns_are_like_text():
+    estimator = Estimator()
+    table = pd.DataFrame({"size": pd.Categorical([3, 1, 3], categories=[1, 2, 3])})
+    np.testing.assert_array_equal(frames.check_features(estimator, table, reset=True, tabular=True)[:, 0], [0, 1, 0])
+    assert estimator.categories_ == {"size": ["3", "1"]}
 
 
 def test_other_columns_than_at_fit():

@@ -20,6 +20,12 @@ REGISTRY: dict[str, tuple[str, str, dict[str, Any]]] = {
     "NNKCDE": ("nnkcde", "NNKCDE", {}),
     "NNKCDE-tuned": ("nnkcde", "NNKCDE", {"tuned": True}),
     "CKDE": ("ckde", "CKDE", {}),
+    "without mixture": ("ablation", "Without", {"ingredient": "mixture", "coordinates": "raw", "tree_inputs": True}),
+    "without trees": ("ablation", "Without", {"ingredient": "trees", "tree_inputs": False}),
+    "without gates": ("ablation", "Without", {"ingredient": "gates", "input_gate": 0.0}),
+    "without pool": ("ablation", "Without", {"ingredient": "pool"}),
+    "without smoothing": ("ablation", "Without", {"ingredient": "smoothing"}),
+    "without leaving the operator out": ("ablation", "Without", {"ingredient": "choice of rank 0", "rank": 16}),
 }
 
 

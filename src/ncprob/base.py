@@ -27,7 +27,7 @@ from ncprob.guarantees import GuaranteeReport, report, target_moments
 from ncprob.losses import LOSSES
 from ncprob.operator import POSTPROCESSINGS
 from ncprob.optimization import History, Schedule
-from ncprob.preprocessing import InputScaler
+from ncprob.preprocessing import TableEncoder
 from ncprob.recipe import MINIMUM_ROWS, Recipe, Sample, fit_model, marginal_model
 from ncprob.sets import Box, membership
 from ncprob.training import resolve_device
@@ -103,7 +103,9 @@ class NCPEstimator(BaseEstimator):
         """Fit on checked arrays and keep what later questions need."""
         self._device, self._seed = recipe.device, recipe.seed
         counted = slice(None) if weights is None else weights > 0
-        self._scaler = InputScaler.fit(torch.as_tensor(x[counted])) if self.x_encoder is None else None
+        names = list(getattr(self, "feature_names_in_", []))
+        levels = {names.index(name): len(known) for name, known in self.categories_.items()}
+        self._encoder = TableEncoder.fit(torch.as_tensor(x[counted]), levels) if self.x_encoder is None else None
         sample = self._sample(x, target, weights)
         self._fit(sample, None if held is None else self._sample(*held, None), recipe)
         # Copies: the caller may go on to change the arrays in place.
@@ -118,7 +120,7 @@ class NCPEstimator(BaseEstimator):
 
     def _encode(self, x: NDArray[Any]) -> Tensor:
         raw = torch.as_tensor(x)
-        return (raw.float() if self._scaler is None else self._scaler(raw)).to(self._device)
+        return (raw.float() if self._encoder is None else self._encoder(raw)).to(self._device)
 
     def _fit(self, sample: Sample, held_out: Sample | None, recipe: Recipe) -> None:
         if sample.weights is not None:  # a row without weight is as good as absent

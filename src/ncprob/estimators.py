@@ -82,6 +82,8 @@ class NCPRegressor(RegressorMixin, NCPEstimator):
         Losses, learning rates and times of training.
     n_steps_ : int
         Steps of training.
+    categories_ : dict
+        Levels of the text and categorical columns of X, most frequent first; sets A see a level as its number in it.
 
     Examples
     --------
@@ -111,7 +113,7 @@ class NCPRegressor(RegressorMixin, NCPEstimator):
         Parameters
         ----------
         X : array or data frame of shape (n, p)
-            Inputs, numeric and finite.
+            Inputs, numeric and finite; text and categorical columns of a data frame enter as indicators of levels.
         y : array, series or data frame of shape (n,) or (n, q)
             Targets, numeric and finite.
         sample_weight : array of shape (n,), optional

@@ -13,6 +13,8 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import validate_data
 
+TEXT = (nw.String, nw.Categorical, nw.Enum)
+
 
 def is_frame(data: Any) -> bool:
     """Whether `data` is a data frame of a library that narwhals knows (pandas, polars, pyarrow, …)."""
@@ -24,9 +26,10 @@ def check_features(
 ) -> NDArray[np.float64]:
     """X as a finite float64 array, 2-D when `tabular`.
 
-    With `reset` (while fitting) the number and names of features are learned, else they are checked.
+    With `reset` (while fitting) the number and names of features are learned, else they are checked. Text and
+    categorical columns of a data frame become the numbers of their levels in `estimator.categories_`.
     """
-    _reject_text(X, name)
+    X = _number_levels(estimator, X, reset, name)
     try:
         x = validate_data(
             estimator,
@@ -50,16 +53,61 @@ def check_features(
     return x
 
 
-def _reject_text(X: Any, label: str) -> None:
+def _number_levels(estimator: BaseEstimator, X: Any, reset: bool, label: str) -> Any:
+    """X with text columns numbered; with `reset` their levels are learned as `categories_`, most frequent first.
+
+    A level that was not seen in fit gets the number −1: none of the known ones.
+    """
     frame = nw.from_native(X, eager_only=True, strict=False)
+    if reset:
+        estimator.categories_ = {}
     if not isinstance(frame, nw.DataFrame):
-        return
-    text = [name for name, kind in frame.schema.items() if not (kind.is_numeric() or kind == nw.Boolean)]
-    if text:
+        return X
+    text = [name for name, kind in frame.schema.items() if isinstance(kind, TEXT)]
+    other = [
+        name
+        for name, kind in frame.schema.items()
+        if not (kind.is_numeric() or kind == nw.Boolean or isinstance(kind, TEXT))
+    ]
+    if other:
         raise TypeError(
-            f"`{label}` must have numeric columns; got other types in {text}. "
-            "Encode them first, for example with sklearn.preprocessing.OneHotEncoder."
+            f"`{label}` must have numeric, text or categorical columns; got other types in {other}. "
+            "Turn dates and durations into numbers first."
         )
+    columns = {name: _text_values(frame[name], label) for name in text}
+    if reset:
+        estimator.categories_ = {name: _levels(values) for name, values in columns.items()}
+    for name, values in columns.items():
+        frame = frame.with_columns(nw.new_series(name, _numbers(estimator, name, values), backend=frame.implementation))
+    return frame.to_native() if columns else X
+
+
+def _text_values(column: nw.Series[Any], label: str) -> NDArray[Any]:
+    values = np.array(column.to_list(), dtype=object)
+    missing = np.array([_is_missing(value) for value in values], dtype=bool)
+    if missing.any():
+        raise ValueError(
+            f"`{label}` must not contain NaN or missing values; column {column.name!r} has {int(missing.sum())}, first "
+            f"at row {int(missing.argmax())}. Drop or impute these rows, or name them, for example 'missing'."
+        )
+    return values.astype(str)
+
+
+def _levels(values: NDArray[Any]) -> list[str]:
+    """Distinct values, most frequent first, ties by name."""
+    names, counts = np.unique(values, return_counts=True)
+    return names[np.argsort(-counts, kind="stable")].tolist()
+
+
+def _numbers(estimator: BaseEstimator, name: str, values: NDArray[Any]) -> NDArray[np.float64]:
+    number = {level: float(i) for i, level in enumerate(estimator.categories_.get(name, ()))}
+    unseen = sorted(set(values.tolist()) - set(number))
+    if unseen:
+        warnings.warn(
+            f"column {name!r} has levels that were not seen in fit, such as {unseen[:3]}; they count as none of those.",
+            stacklevel=5,
+        )
+    return np.array([number.get(value, -1.0) for value in values])
 
 
 def check_target(y: Any, n_rows: int, name: str = "y") -> NDArray[np.float64]:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 NORMAL_IQR = 1.3489795  # interquartile range of the standard normal law
 MAX_CORE = 5.0  # robust standard deviations
+MAX_LEVELS = 32
 MAX_KNOTS = 1024
 
 
@@ -75,6 +76,41 @@ class InputScaler:
         z = (x.double() - self.center) / self.scale
         beyond = z.abs() - self.core
         return torch.where(beyond > 0, z.sign() * (self.core + 2 * torch.tanh(beyond / 2)), z).float()
+
+
+@dataclass(frozen=True)
+class TableEncoder:
+    """Columns of X for a network: numbers scaled by `InputScaler`, level numbers as indicators.
+
+    Levels are numbered from the most frequent one; the first 31 have an indicator each, rarer ones share one, and a
+    negative number has none.
+    """
+
+    scaler: InputScaler
+    numeric: list[int]
+    levels: dict[int, int]
+
+    @classmethod
+    def fit(cls, x: Float[Tensor, "rows columns"], levels: dict[int, int]) -> TableEncoder:
+        """Learn the scales; `levels` counts the levels of each categorical column.
+
+        Examples
+        --------
+        >>> x = torch.tensor([[0.0, 1.0], [2.0, 0.0], [1.0, 0.0]])
+        >>> TableEncoder.fit(x, {1: 2})(torch.tensor([[1.0, 1.0], [1.0, -1.0]]))
+        tensor([[0., 0., 1.],
+                [0., 0., 0.]])
+        """
+        numeric = [column for column in range(x.shape[1]) if column not in levels]
+        return cls(InputScaler.fit(x[:, numeric]), numeric, levels)
+
+    def __call__(self, x: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows inputs"]:
+        """Inputs of a network, float32."""
+        parts = [self.scaler(x[:, self.numeric])]
+        for column, count in self.levels.items():
+            numbers = x[:, column, None].clamp(max=MAX_LEVELS - 1)
+            parts.append((numbers == torch.arange(min(count, MAX_LEVELS), device=x.device)).float())
+        return torch.cat(parts, dim=1)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,29 @@
+"""The default with one ingredient taken away, to see what it brings."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import patch
+
+from benchmarks.methods.base import Array
+from benchmarks.methods.ncprob_default import NcprobDefault
+from ncprob import coordinates, recipe
+
+# Ingredients without a setting of their own are replaced inside the recipe while the model is fitted.
+REPLACED: dict[str, dict[str, Any]] = {
+    "pool": {"variants": lambda decay, gate, n_plain=None: [coordinates.Variant(10 * decay, gate)]},
+    "smoothing": {"smooth_atoms": lambda scores, weights=None: None},
+}
+
+
+class Without(NcprobDefault):
+    """`NCPRegressor` with settings, or a part of its recipe, replaced."""
+
+    def __init__(self, ingredient: str, **options: Any) -> None:
+        super().__init__(**options)
+        self.ingredient = ingredient
+
+    def _fit(self, X: Array, y: Array, seed: int, validation: tuple[Array, Array] | None) -> None:
+        with patch.multiple(recipe, **REPLACED.get(self.ingredient, {})):
+            super()._fit(X, y, seed, validation)
+        self.settings = f"without {self.ingredient}; {self.settings}"
