@@ -58,8 +58,9 @@ def test_the_boosted_column_of_a_row_sees_its_y_by_early_stopping_alone():
     models = [grown.boosted[0][2] for grown in (old, new)]
     longest = max(models, key=lambda model: model.n_iter_)
     stages = list(longest.staged_predict(x[fold == 2].numpy()))
-    for model, columns in zip(models, (before, after), strict=True):
-        np.testing.assert_array_equal(columns[fold == 2, -1].numpy(), stages[model.n_iter_ - 1].astype(np.float32))
+    for model, columns, target in zip(models, (before, after), (y, changed), strict=True):
+        expected = stages[model.n_iter_ - 1] - float(y[fold != 2].mean()) + float(target.mean())
+        np.testing.assert_allclose(columns[fold == 2, -1].numpy(), expected, atol=1e-6)
     assert not torch.equal(before[fold == 3, -1], after[fold == 3, -1])
 
 
@@ -173,4 +174,28 @@ def test_heavy_rows_are_answered_out_of_sample_too():
     ],
 )
 def test_trees_are_grown_where_they_are_worth_it(n_rows, n_inputs, worth):
-    assert worth_growing(n_rows, n_inputs) is worth
+    assert worth_growing(torch.arange(n_rows, dtype=torch.float32)[:, None].expand(-1, n_inputs)) is worth
+
+
+def test_no_trees_where_most_rows_are_equal():
+    """The mean of the others of a cell falls as the row's own y rises: its column would tell its y."""
+    cells = torch.cartesian_prod(*[torch.tensor([0.0, 1.0])] * 3).repeat(20, 1)
+    assert not worth_growing(cells)
+    noise = normal(160, 1, seed=8)
+    _, columns = TreeInputs.fit(cells, noise, None, seed=0)
+    own = torch.stack([(noise[:, 0] - noise[cells.eq(c).all(dim=1), 0].mean()) for c in cells])  # (rows, rows)
+    inside = own.diagonal()
+    forest = columns[:, 0].double() - columns[:, 0].double().mean()
+    assert torch.corrcoef(torch.stack([inside, forest]))[0, 1] < -0.1  # why they are left out
+
+
+def test_boosted_columns_do_not_tell_the_mean_of_their_fold():
+    """Pure noise: the baseline of a model is the mean of the other folds, lower where its own fold is higher."""
+    x, y = uniform(200), normal(200, 1, seed=9)
+    fold = torch.arange(200) % 10
+    y = y + fold[:, None].double()  # folds that differ
+    _, columns = TreeInputs.fit(x, y, None, seed=0)
+    means = torch.stack([columns[fold == k, -1].mean() for k in range(10)])
+    # left in, baselines would fall by 1/9 from fold to fold: a slope of −0.11; without, noise of 1/√200 each
+    slope = torch.linalg.lstsq(torch.stack([torch.arange(10.0), torch.ones(10)], dim=1), means[:, None]).solution[0, 0]
+    assert abs(float(slope)) < 0.05

@@ -192,10 +192,12 @@ class MixtureCoordinates(nn.Module):
 
         @torch.no_grad()
         def score() -> Tensor:
+            self.networks.eval()
             total = torch.zeros(len(own), dtype=torch.float64, device=y.device)
             for part, target, mass in data.chunks(SCORE_ROWS):
                 unseen = (own == target["fold"]) * (1.0 if mass is None else mass)
                 total -= (self.log_likelihoods(part, target["z"]) * unseen).sum(dim=1)
+            self.networks.train()
             scores = total / len(y) * FOLDS
             return scores if together else scores.mean()
 
@@ -232,7 +234,7 @@ class MixtureCoordinates(nn.Module):
 
 
 def _with_early_validation(schedule: Schedule, n: int) -> Schedule:
-    """Validate about every second pass over few rows, which are soon overfitted; wait as many steps as before."""
+    """Validate about every second pass over few rows, which are soon overfitted; wait twice as many steps."""
     often = max(10, 2 * n // schedule.batch_size)
     every = min(often, 2 * schedule.validate_every)
     return replace(

@@ -92,12 +92,13 @@ class ParallelMLP(nn.Module):
 
     def forward(self, inputs: Float[Tensor, "batch inputs"]) -> Float[Tensor, "networks batch outputs"]:
         """Outputs of all networks."""
-        seen = inputs * (self.gates * self.mask)
-        hidden = seen
-        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
-            hidden = nn.functional.gelu(torch.baddbmm(bias, hidden, weight))
-        curve = torch.baddbmm(self.biases[-1], hidden, self.weights[-1] * self.curved)
-        return torch.baddbmm(curve, seen, self.linear)
+        opened = (self.gates * self.mask).mT  # on the weights: networks × batch × inputs would be large
+        weights = [opened * self.weights[0], *self.weights[1:]]
+        weights[-1] = weights[-1] * self.curved
+        hidden = inputs
+        for weight, bias in zip(weights[:-1], self.biases[:-1], strict=True):
+            hidden = nn.functional.gelu(torch.matmul(hidden, weight) + bias)
+        return torch.matmul(hidden, weights[-1]) + self.biases[-1] + torch.matmul(inputs, opened * self.linear)
 
     def penalties(self) -> Float[Tensor, " networks"]:
         """Σ_j |g_mj| over the inputs that each network sees."""

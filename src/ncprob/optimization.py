@@ -268,7 +268,7 @@ class _Run:
     def _decay(self, rate: float) -> None:
         if self.population is None:
             return
-        factor = 1 - rate * self.population.weight_decay
+        factor = (1 - rate * self.population.weight_decay).clamp(min=0)
         for name, parameter in self.model.named_parameters():
             if parameter.requires_grad and name not in self.population.exempt:
                 parameter.mul_(_along_networks(factor, parameter))

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from ncprob.coordinates import (
     COMPONENTS,
     FOLDS,
+    SCORE_ROWS,
     MixtureCoordinates,
     SideBySide,
     fold_numbers,
@@ -27,7 +28,7 @@ from ncprob.diagnostics import HeldOutAnswers
 from ncprob.distribution import ConditionalDistribution
 from ncprob.encoders import MLP
 from ncprob.guarantees import OperatorTerms, estimate_terms
-from ncprob.model import FittedModel, by_rows, right_features, transport_of
+from ncprob.model import FittedModel, by_rows, right_features
 from ncprob.operator import SpectralOperator
 from ncprob.optimization import History, Runtime, Schedule
 from ncprob.pairs import TensorPairs, select, systematic_sample
@@ -107,7 +108,7 @@ class Recipe:
         if not isinstance(x, Tensor) or x.ndim != 2 or self.x_encoder is not None:
             return False
         if self.tree_inputs is None:
-            return self.coordinates != "raw" and worth_growing(*x.shape)
+            return self.coordinates != "raw" and worth_growing(x)
         return self.tree_inputs
 
     def runtime(self, stage: str) -> Runtime:
@@ -124,6 +125,7 @@ class Rows:
     held_out: Sample | None
     learning: Sample
     trees: TreeInputs | None
+    integer: Tensor | None = None
 
     def without_trees(self) -> Rows:
         """The same rows with their own inputs only."""
@@ -135,7 +137,7 @@ class Rows:
             return replace(sample, x=sample.x[:, :n_plain])
 
         held_out = None if self.held_out is None else plain(self.held_out)
-        return Rows(plain(self.training), held_out, plain(self.learning), None)
+        return Rows(plain(self.training), held_out, plain(self.learning), None, self.integer)
 
 
 @dataclass(frozen=True)
@@ -160,14 +162,17 @@ def fit_model(training: Sample, held_out: Sample | None, recipe: Recipe, *, join
     With `join` the held-out rows, once they have chosen, also serve as atoms and in the statistics of whitening.
     """
     _check_encoders(training, recipe)
-    learning = _joined(training, held_out) if join and held_out is not None else training
+    trees, training = _grow_trees(training, recipe)
+    learning = training
+    if held_out is not None:  # trees have not seen them, so they judge as new rows would
+        held_out = _with_trees(held_out, trees)
+        learning = _joined(training, held_out) if join else training
     learning = replace(learning, fold=fold_numbers(len(learning), learning.y.device))
-    trees, learning = _grow_trees(learning, recipe)
     training = learning.rows(slice(0, len(training)))
-    if held_out is not None:
-        held_out = learning.rows(slice(len(training), None)) if join else _with_trees(held_out, trees)
+    if join and held_out is not None:
+        held_out = learning.rows(slice(len(training), None))
     judges = _by_weight(held_out, recipe.seed)
-    rows = Rows(training, judges, learning, trees)
+    rows = Rows(training, judges, learning, trees, _integer_components(learning.y))
     candidates = _fit_candidates(_plans(rows, recipe), recipe)
     if judges is None:
         return candidates[0]
@@ -194,8 +199,12 @@ def _choose(candidates: list[Candidate], recipe: Recipe) -> Candidate:
 
     First come residual coordinates, the safer choice; an operator that adds nothing to their mixture is left out.
     """
-    if all(candidate.model.residual is None for candidate in candidates):
-        return min(candidates, key=lambda candidate: float(held_out_crps(candidate).mean()))
+    if candidates[0].model.residual is None:
+        return (
+            candidates[0]
+            if len(candidates) == 1
+            else min(candidates, key=lambda candidate: float(held_out_crps(candidate).mean()))
+        )
     best = candidates[0]
     scores = held_out_crps(best)
     if best.model.residual is not None and recipe.rank is None and any(best.model.ranks):
@@ -335,7 +344,9 @@ def _is_discrete(y: Tensor) -> bool:
 
     def blurred(column: Tensor) -> bool:
         values, counts = column.unique(return_counts=True)
-        return len(values) <= min(DISCRETE_LEVELS, len(column) // 4) or bool(counts.max() >= POINT_MASS * len(column))
+        return len(values) <= min(DISCRETE_LEVELS, len(column) // 4) or bool(
+            counts.max() >= max(5, POINT_MASS * len(column))
+        )
 
     return any(blurred(column) for column in y.mT)
 
@@ -356,8 +367,8 @@ def marginal_model(y: Tensor, weights: Tensor | None) -> FittedModel:
 def _fit_candidate(name: str, coordinates: str, rows: Rows, recipe: Recipe) -> Candidate:
     training, held_out = rows.training, rows.held_out
     residual = _fit_coordinates(rows, recipe) if coordinates == "residual" else None
-    base = _base(residual, training, recipe.seed)
-    held_base = None if held_out is None else _base(residual, held_out, recipe.seed)
+    base = _base(residual, training, rows.integer, recipe.seed)
+    held_base = None if held_out is None else _base(residual, held_out, rows.integer, recipe.seed)
     y_inputs = NormalScores.fit(base) if recipe.n_classes is None else OneHot(recipe.n_classes)
     width = recipe.rank or min(AUTO_WIDTH, max(4, len(training) // 8))
     operators, ridges, ranks, losses = [], [], [], []
@@ -387,7 +398,7 @@ def _fit_candidate(name: str, coordinates: str, rows: Rows, recipe: Recipe) -> C
         ranks.append(rank)
         losses.append(loss)
     support = _support(operators, ranks, y_inputs, base, training.weights, smooth=residual is not None)
-    model = FittedModel(operators, ranks, support, residual, _integer_components(training.y), rows.trees)
+    model = FittedModel(operators, ranks, support, residual, rows.integer, rows.trees)
     seen = [] if held_pairs is None else [_features(op, k, held_pairs) for op, k in zip(operators, ranks, strict=True)]
     return Candidate(model, rows, history, base, y_inputs, ridges, sum(losses) / len(losses), seen)
 
@@ -418,7 +429,7 @@ def _postprocess(
 def _complete(candidate: Candidate, recipe: Recipe) -> Candidate:
     """Statistics and atoms of training and held-out rows together."""
     model, sample = candidate.model, candidate.rows.learning
-    base = _base(model.residual, sample, recipe.seed)
+    base = _base(model.residual, sample, candidate.rows.integer, recipe.seed)
     pairs = TensorPairs(sample.x, candidate.y_inputs(base), sample.weights)
     for operator, ridge in zip(model.operators, candidate.ridges, strict=True):
         if recipe.postprocessing == "whitening":
@@ -446,17 +457,20 @@ def _support(
     return Support(atoms, right_features(operators, ranks, y_inputs(atoms[:, None]), len(atoms)), mass)
 
 
-def _base(coordinates: MixtureCoordinates | None, sample: Sample, seed: int) -> Tensor:
+def _base(coordinates: MixtureCoordinates | None, sample: Sample, integer: Tensor | None, seed: int) -> Tensor:
     """y in the coordinates of the operator; rows they were learned on are answered out of their fold."""
     if coordinates is None:
         return sample.y
-    transport = transport_of(coordinates, sample.x, len(sample), sample.fold)
-    return transport.to_base(_dequantized(sample.y, seed)[:, :, None])[:, :, 0]
+    y, parts = _dequantized(sample.y, integer, seed), []
+    for start in range(0, len(sample), SCORE_ROWS):  # a map is much larger than the one number that is kept of it
+        part = slice(start, start + SCORE_ROWS)
+        fold = None if sample.fold is None else sample.fold[part]
+        parts.append(coordinates.transport(select(sample.x, part), fold).to_base(y[part, :, None])[:, :, 0])
+    return torch.cat(parts)
 
 
-def _dequantized(y: Tensor, seed: int) -> Tensor:
+def _dequantized(y: Tensor, integer: Tensor | None, seed: int) -> Tensor:
     """Integer components spread evenly over ±½, since integers have no density; answers are rounded back."""
-    integer = _integer_components(y)
     if integer is None:
         return y
     noise = torch.rand(y.shape, generator=torch.Generator().manual_seed(seed), dtype=y.dtype).to(y.device) - 0.5
@@ -481,7 +495,7 @@ def _fit_coordinates(rows: Rows, recipe: Recipe) -> MixtureCoordinates:
         model.parameters_at(select(sample.x, slice(0, 2)))  # lazy layers take their shape
     model.fit(
         sample.x,
-        _dequantized(sample.y, recipe.seed),
+        _dequantized(sample.y, rows.integer, recipe.seed),
         sample.weights,
         # Many small networks: smaller batches and a higher rate than one operator needs.
         schedule=replace(

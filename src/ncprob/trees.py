@@ -24,6 +24,7 @@ FEW_LEVELS = 16  # a target with at most so many values has the share of each pr
 MAX_BOOSTED = 4  # components of y that are boosted; each costs a model per fold
 MAX_CELLS = 5_000_000  # rows × inputs beyond which trees would take longer than all the rest
 MINIMUM_ROWS = 64
+DISTINCT = 0.5  # share of rows that must differ
 SMALL, LARGE = 3_000, 20_000  # rows: small tables get more folds and finer leaves, large ones fewer
 
 
@@ -76,9 +77,16 @@ class TreeInputs:
         return cls(forest, boosted, unseen.shape[1]), unseen
 
 
-def worth_growing(n_rows: int, n_inputs: int) -> bool:
-    """Whether inputs can interact, rows are enough to learn from, and cells few enough for trees to take seconds."""
-    return n_inputs > 1 and n_rows >= MINIMUM_ROWS and n_rows * n_inputs <= MAX_CELLS
+def worth_growing(x: Float[Tensor, "rows inputs"]) -> bool:
+    """Whether inputs can interact, rows are enough, cells few enough for trees to take seconds, and most rows differ.
+
+    Where many rows are equal, an out-of-sample prediction is the mean of the others: it falls as the row's own y rises,
+    which no new row does, and what follows would learn to undo it.
+    """
+    n_rows, n_inputs = x.shape
+    if n_inputs < 2 or n_rows < MINIMUM_ROWS or n_rows * n_inputs > MAX_CELLS:
+        return False
+    return len(x.unique(dim=0)) > DISTINCT * n_rows
 
 
 def _forest_targets(y: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -105,7 +113,7 @@ def _forest(
         "n_jobs": torch.get_num_threads(),
         "random_state": seed,
     }
-    if weights is None:
+    if weights is None or weights.min() == weights.max():
         model = ExtraTreesRegressor(N_TREES, bootstrap=True, oob_score=True, **settings).fit(x, targets)
         return [model], model.oob_prediction_.reshape(len(x), -1)
     fold = np.arange(len(x)) % FOREST_FOLDS
@@ -134,7 +142,7 @@ def _boosting(
             max_leaf_nodes=15 if n < SMALL else 31,
             min_samples_leaf=5 if n < SMALL else 20,
             early_stopping=True,
-            n_iter_no_change=20,
+            n_iter_no_change=100 if n < SMALL else 20,  # scores of small folds are noisy
             random_state=seed,
         ).fit(
             x[seen],
@@ -144,6 +152,8 @@ def _boosting(
             y_val=target[unseen],
             sample_weight_val=None if weights is None else weights[unseen],
         )
-        predictions[unseen] = model.predict(x[unseen])
+        # Without its own baseline, which is the lower, the higher the fold that was left out.
+        average = np.average(target[seen], weights=None if weights is None else weights[seen])
+        predictions[unseen] = model.predict(x[unseen]) - average + np.average(target, weights=weights)
         models.append(model)
     return models, predictions
