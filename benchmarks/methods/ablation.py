@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 from unittest.mock import patch
 
@@ -24,6 +25,8 @@ class Without(NcprobDefault):
         self.ingredient = ingredient
 
     def _fit(self, X: Array, y: Array, seed: int, validation: tuple[Array, Array] | None) -> None:
-        with patch.multiple(recipe, **REPLACED.get(self.ingredient, {})):
+        with ExitStack() as stack:
+            for name, replacement in REPLACED.get(self.ingredient, {}).items():
+                stack.enter_context(patch.object(recipe, name, replacement))
             super()._fit(X, y, seed, validation)
         self.settings = f"without {self.ingredient}; {self.settings}"
