@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from helpers import generator, normal
+from helpers import affine, generator, normal
 
 from ncprob import NCPRegressor
 from ncprob.calibration import KINDS, METHODS, ConformalCalibrator
@@ -23,7 +23,7 @@ def wrong_law(x):
     levels = (torch.arange(200, dtype=torch.float64) + 0.5) / 200
     support = Support(torch.special.ndtri(levels), torch.zeros(200, 1))
     return ConditionalDistribution(
-        support, torch.zeros(len(x), 1), location=x[:, None] / 2, scale=torch.full((len(x), 1), 0.7)
+        support, torch.zeros(len(x), 1), transport=affine(x[:, None] / 2, torch.full((len(x), 1), 0.7))
     )
 
 
@@ -81,7 +81,7 @@ def test_coverage_of_a_fitted_model(method):
     x, y = draw(300 + 20000, seed=0)
     model = NCPRegressor(coordinates="raw", max_steps=300, random_state=0).fit(x[:300, None].numpy(), y[:300].numpy())
     law = model.predict_distribution(x[300:, None].numpy())
-    law = ConditionalDistribution(law.support, law.left, location=law.location, scale=law.scale)  # tensors out
+    law = ConditionalDistribution(law.support, law.left, transport=law.transport)  # tensors out
     shares = []
     for repetition in range(REPETITIONS):
         rows = torch.randperm(20000, generator=generator(repetition))[: 50 + NEW_ROWS]
