@@ -162,15 +162,13 @@ def fit_model(training: Sample, held_out: Sample | None, recipe: Recipe, *, join
     With `join` the held-out rows, once they have chosen, also serve as atoms and in the statistics of whitening.
     """
     _check_encoders(training, recipe)
-    trees, training = _grow_trees(training, recipe)
-    learning = training
-    if held_out is not None:  # trees have not seen them, so they judge as new rows would
-        held_out = _with_trees(held_out, trees)
-        learning = _joined(training, held_out) if join else training
+    n = len(training)
+    learning = _joined(training, held_out) if join and held_out is not None else training
     learning = replace(learning, fold=fold_numbers(len(learning), learning.y.device))
-    training = learning.rows(slice(0, len(training)))
-    if join and held_out is not None:
-        held_out = learning.rows(slice(len(training), None))
+    trees, learning = _grow_trees(learning, recipe, n_judges=len(learning) - n)
+    training = learning.rows(slice(0, n))
+    if held_out is not None:
+        held_out = learning.rows(slice(n, None)) if join else _with_trees(held_out, trees)
     judges = _by_weight(held_out, recipe.seed)
     rows = Rows(training, judges, learning, trees, _integer_components(learning.y))
     candidates = _fit_candidates(_plans(rows, recipe), recipe)
@@ -234,11 +232,12 @@ def _without_operator(model: FittedModel) -> FittedModel:
     )
 
 
-def _grow_trees(sample: Sample, recipe: Recipe) -> tuple[TreeInputs | None, Sample]:
+def _grow_trees(sample: Sample, recipe: Recipe, n_judges: int = 0) -> tuple[TreeInputs | None, Sample]:
     """Trees, and the sample with their predictions among its inputs, each row by trees that have not seen it."""
     if not recipe.grows_trees(sample.x):
         return None, sample
-    trees, columns = TreeInputs.fit(sample.x, SoftScale.fit(sample.y)(sample.y), sample.weights, recipe.seed)
+    y = SoftScale.fit(sample.y)(sample.y)
+    trees, columns = TreeInputs.fit(sample.x, y, sample.weights, recipe.seed, n_judges)
     return trees, replace(sample, x=torch.cat([sample.x, columns], dim=1))
 
 

@@ -46,17 +46,21 @@ class TreeInputs:
         table = x.cpu().numpy()
         if len(table) == 0:
             return x.new_zeros(0, self.n_columns)
-        columns = [
-            np.mean([model.predict(table) for model in models], axis=0).reshape(len(table), -1)
-            for models in (self.forest, *self.boosted)
-        ]
+        columns = [_average(models, table) for models in (self.forest, *self.boosted)]
         return torch.as_tensor(np.concatenate(columns, axis=1)).to(x)
 
     @classmethod
     def fit(
-        cls, x: Float[Tensor, "rows inputs"], y: Float[Tensor, "rows components"], weights: Tensor | None, seed: int
+        cls,
+        x: Float[Tensor, "rows inputs"],
+        y: Float[Tensor, "rows components"],
+        weights: Tensor | None,
+        seed: int,
+        n_judges: int = 0,
     ) -> tuple[TreeInputs, Float[Tensor, "rows columns"]]:
-        """Grow trees on standardised y; them, and the columns of the training rows by trees that have not seen them.
+        """Grow trees on standardised y; them, and the columns of all rows by trees that have not seen them.
+
+        Columns of the last `n_judges` rows come from trees that have seen none of these, as for new rows.
 
         Examples
         --------
@@ -67,14 +71,24 @@ class TreeInputs:
         """
         table, targets = x.cpu().numpy(), y.cpu().numpy()
         mass = None if weights is None else weights.cpu().numpy()
-        forest, outputs = _forest(table, _forest_targets(targets), mass, seed)
+        n = len(table) - n_judges
+        wanted = _forest_targets(targets)
+        forest, outputs = _forest(table, wanted, mass, seed)
+        if n_judges:
+            blind, _ = _forest(table[:n], wanted[:n], None if mass is None else mass[:n], seed)
+            outputs[n:] = _average(blind, table[n:])
         boosted, columns = [], [outputs]
         for target in targets.T[:MAX_BOOSTED]:
-            folds, predictions = _boosting(table, target, mass, seed)
+            folds, predictions = _boosting(table, target, mass, seed, n_judges)
             boosted.append(folds)
             columns.append(predictions[:, None])
         unseen = torch.as_tensor(np.concatenate(columns, axis=1)).to(x)
         return cls(forest, boosted, unseen.shape[1]), unseen
+
+
+def _average(models: list[Any], x: NDArray[Any]) -> NDArray[np.float64]:
+    """Mean prediction of several models, (rows, outputs)."""
+    return np.mean([model.predict(x) for model in models], axis=0).reshape(len(x), -1)
 
 
 def worth_growing(x: Float[Tensor, "rows inputs"]) -> bool:
@@ -127,12 +141,16 @@ def _forest(
 
 
 def _boosting(
-    x: NDArray[Any], target: NDArray[np.float64], weights: NDArray[Any] | None, seed: int
+    x: NDArray[Any], target: NDArray[np.float64], weights: NDArray[Any] | None, seed: int, n_judges: int
 ) -> tuple[list[HistGradientBoostingRegressor], NDArray[np.float64]]:
-    """Boosted models, one per fold, each grown without its fold until it no longer predicts it better."""
+    """Boosted models, one per fold, each grown without its fold until it no longer predicts it better.
+
+    The last `n_judges` rows are a fold of their own.
+    """
     n = len(x)
     n_folds = 10 if n < SMALL else 5 if n < LARGE else 3
-    fold = np.arange(n) % n_folds
+    fold = np.arange(n) % (n_folds - (n_judges > 0))
+    fold[n - n_judges :] = n_folds - 1
     predictions, models = np.zeros(n), []
     for k in range(n_folds):
         seen, unseen = fold != k, fold == k
