@@ -26,7 +26,7 @@ from ncprob.optimization import Runtime, Schedule
 from ncprob.preprocessing import MAX_CORE, InputScaler, SoftScale
 
 PLAIN = Variant(0.01, 0.0)
-LINEAR = Variant(0.01, 0.0, linear=True, components=2)
+LINEAR = Variant(0.01, 0.0, form="linear", components=2)
 QUIET = Runtime(progress=False)
 
 
@@ -133,12 +133,19 @@ def test_no_rows_give_no_maps():
 
 
 def test_variants_go_from_flexible_to_stiff():
-    chosen = variants(0.01, 0.02)
-    assert [round(v.weight_decay, 6) for v in chosen] == [0.03, 0.3, 1.0, 0.03]
-    assert [v.linear for v in chosen] == [False, False, False, True]
+    chosen = variants(0.01, 0.02, n_rows=1000, n_inputs=5)
+    assert [round(v.weight_decay, 6) for v in chosen] == [0.03, 0.3, 1.0, 0.03, 0.03]
+    assert [v.form for v in chosen] == ["network"] * 3 + ["quadratic", "linear"]
     assert all(v.gate == 0.02 and v.inputs is None for v in chosen)
-    assert variants(0.01, 0.02, n_plain=3)[:4] == chosen
-    assert variants(0.01, 0.02, n_plain=3)[4].inputs == 3
+    with_trees = variants(0.01, 0.02, n_rows=1000, n_inputs=5, n_plain=3)
+    assert with_trees[:-1] == chosen
+    assert with_trees[-1].inputs == 3
+
+
+def test_variants_that_cannot_pay_are_not_tried():
+    assert [v.form for v in variants(0.01, 0.0, n_rows=1000, n_inputs=500)] == ["network"] * 3 + ["linear"]
+    many = variants(0.01, 0.0, n_rows=10**5, n_inputs=5)
+    assert [round(v.weight_decay, 6) for v in many] == [0.03, 0.3, 0.03, 0.03]
 
 
 def test_a_variant_of_few_inputs_ignores_the_others():

@@ -50,13 +50,13 @@ def parallel(n_networks=3, n_inputs=4, hidden_sizes=(8, 5), n_outputs=2, seed=0,
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         networks = ParallelMLP(n_networks, n_inputs, hidden_sizes, n_outputs, **settings)
-        for parameter in (networks.linear, networks.gates):
+        for parameter in (networks.linear, networks.gates, *([] if networks.square is None else [networks.square])):
             parameter.data.copy_(torch.randn_like(parameter))
     return networks
 
 
 def one_by_one(networks, x):
-    """A_m x' + f_m(x') with an `MLP` for f_m, x' = g_m ⊙ mask_m ⊙ x."""
+    """A_m x' + f_m(x') with an `MLP` for f_m, x' = g_m ⊙ mask_m ⊙ x, and B_m (g_m ⊙ mask_m ⊙ (x² − 1))."""
     n_inputs, n_outputs = networks.linear.shape[1:]
     hidden = [bias.shape[2] for bias in networks.biases[:-1]]
     outputs = []
@@ -70,13 +70,16 @@ def one_by_one(networks, x):
             layers[-1].weight.data.zero_()
         seen = x * networks.gates[m] * networks.mask[m]
         outputs.append(single(seen) + seen @ networks.linear[m])
+        if networks.square is not None and networks.squared[m]:
+            outputs[-1] += (x.square() - 1) * networks.gates[m] * networks.mask[m] @ networks.square[m]
     return torch.stack(outputs)
 
 
 @pytest.mark.parametrize("hidden_sizes", [(), (8,), (16, 4, 8)])
 def test_parallel_networks_are_separate_networks(hidden_sizes):
     mask = (normal(3, 4, seed=3) > -0.5).float()
-    networks = parallel(hidden_sizes=hidden_sizes, mask=mask, linear_only=torch.tensor([False, True, False]))
+    straight, squares = torch.tensor([False, True, False]), torch.tensor([False, True, True])
+    networks = parallel(hidden_sizes=hidden_sizes, mask=mask, linear_only=straight, squares=squares)
     x = normal(7, 4, seed=4, dtype=torch.float32)
     assert networks(x).shape == (3, 7, 2)
     torch.testing.assert_close(networks(x), one_by_one(networks, x))

@@ -12,7 +12,7 @@ from ncprob import coordinates, recipe
 
 # Ingredients without a setting of their own are replaced inside the recipe while the model is fitted.
 REPLACED: dict[str, dict[str, Any]] = {
-    "pool": {"variants": lambda decay, gate, n_plain=None: [coordinates.Variant(10 * decay, gate)]},
+    "pool": {"variants": lambda decay, gate, *sizes: [coordinates.Variant(10 * decay, gate)]},
     "smoothing": {"smooth_atoms": lambda scores, weights=None: None},
 }
 

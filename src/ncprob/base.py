@@ -105,7 +105,8 @@ class NCPEstimator(BaseEstimator):
         counted = slice(None) if weights is None else weights > 0
         names = list(getattr(self, "feature_names_in_", []))
         levels = {names.index(name): len(known) for name, known in self.categories_.items()}
-        self._encoder = TableEncoder.fit(torch.as_tensor(x[counted]), levels) if self.x_encoder is None else None
+        known = torch.as_tensor(x[counted]).to(self._device)
+        self._encoder = TableEncoder.fit(known, levels) if self.x_encoder is None else None
         sample = self._sample(x, target, weights)
         self._fit(sample, None if held is None else self._sample(*held, None), recipe)
         # Copies: the caller may go on to change the arrays in place.
@@ -119,8 +120,8 @@ class NCPEstimator(BaseEstimator):
         return Sample(self._encode(x), target, rows)
 
     def _encode(self, x: NDArray[Any]) -> Tensor:
-        raw = torch.as_tensor(x)
-        return (raw.float() if self._encoder is None else self._encoder(raw)).to(self._device)
+        raw = torch.as_tensor(x).to(self._device)
+        return raw.float() if self._encoder is None else self._encoder(raw)
 
     def _fit(self, sample: Sample, held_out: Sample | None, recipe: Recipe) -> None:
         if sample.weights is not None:  # a row without weight is as good as absent

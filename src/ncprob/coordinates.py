@@ -8,9 +8,10 @@ q_Y = G⁻¹(Φ(q_{Y'}) | x) and F_Y(t | x) = F_{Y'}(Φ⁻¹(G(t | x)) | x).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -25,9 +26,12 @@ from ncprob.transport import Transport
 
 FOLDS = 4
 COMPONENTS = 5
+MANY_ROWS = 30_000  # from here on strong decay has no share in the pool, and is not tried
+MANY_INPUTS = 64  # beyond, squares of the inputs are not tried
 MINIMUM_SCALE = 1e-3  # of the marginal scale: keeps a deterministic relation Y = m(X) finite
 MINIMUM_SHARE = 0.1  # variants with a smaller share of the pool are left out of the answers
-SCORE_ROWS = 16384
+SCORE_ROWS = 16384  # at a time; a multiple of FOLDS
+JUDGES = 2**17  # rows that stop training and pool the variants: more would take longer than training itself
 KNOTS, REACH = 145, 4.5  # normal scores at which the quantiles of a mixture are tabulated: 145 over ±4.5
 OUTER_KNOTS = (6.0, 8.0, 12.0)  # where the table goes on, along its slope over the last eight knots
 MAX_EXTENSION = 20.0  # soft-scaled units: a factor of 5e8 in a logarithmic tail
@@ -38,24 +42,30 @@ class Variant:
     """One way to learn the mixture; every variant is trained on all folds, and they are pooled by what each explains.
 
     `weight_decay`, an L1 penalty `gate` on the input gates, the number of leading inputs that are seen (None: all),
-    whether parameters of the mixture are linear in them, and the number of Gaussians.
+    the form in which parameters of the mixture depend on them, and the number of Gaussians.
     """
 
     weight_decay: float
     gate: float
     inputs: int | None = None
-    linear: bool = False
+    form: Literal["network", "linear", "quadratic"] = "network"
     components: int = COMPONENTS
 
 
-def variants(weight_decay: float, gate: float, n_plain: int | None = None) -> list[Variant]:
-    """From flexible to stiff: weak, middle and strong decay, then linear; with `n_plain`, one of so many inputs."""
-    chosen = [
-        Variant(3 * weight_decay, gate),
-        Variant(30 * weight_decay, gate),
-        Variant(100 * weight_decay, gate),
-        Variant(3 * weight_decay, gate, linear=True, components=2),
-    ]
+def variants(weight_decay: float, gate: float, n_rows: int, n_inputs: int, n_plain: int | None = None) -> list[Variant]:
+    """From flexible to stiff: weak, middle and strong decay, quadratic, linear; with `n_plain`, one of so many inputs.
+
+    Examples
+    --------
+    >>> [variant.form for variant in variants(0.01, 0.0, n_rows=100_000, n_inputs=2)]
+    ['network', 'network', 'quadratic', 'linear']
+    """
+    chosen = [Variant(3 * weight_decay, gate), Variant(30 * weight_decay, gate)]
+    if n_rows < MANY_ROWS:
+        chosen.append(Variant(100 * weight_decay, gate))
+    if n_inputs <= MANY_INPUTS:
+        chosen.append(Variant(3 * weight_decay, gate, form="quadratic"))
+    chosen.append(Variant(3 * weight_decay, gate, form="linear", components=2))
     return chosen if n_plain is None else [*chosen, Variant(10 * weight_decay, gate, n_plain)]
 
 
@@ -112,7 +122,8 @@ class MixtureCoordinates(nn.Module):
         networks = ParallelMLP(
             FOLDS * len(variants), n_inputs, hidden_sizes, 3 * COMPONENTS * n_components,
             input_gate=any(variant.gate > 0 for variant in variants), mask=mask.repeat_interleave(FOLDS, dim=0),
-            linear_only=torch.tensor([variant.linear for variant in variants]).repeat_interleave(FOLDS),
+            linear_only=torch.tensor([v.form != "network" for v in variants]).repeat_interleave(FOLDS),
+            squares=torch.tensor([v.form == "quadratic" for v in variants]).repeat_interleave(FOLDS),
         )  # fmt: skip
         with torch.no_grad():  # Gaussians start apart, beside each other
             networks.weights[-1].mul_(0.3)
@@ -131,7 +142,7 @@ class MixtureCoordinates(nn.Module):
         scales = nn.functional.softplus(widths + 0.5) + MINIMUM_SCALE
         return torch.log_softmax(logits, dim=-1), means, scales
 
-    def log_likelihoods(self, x: Any, z: Float[Tensor, "rows components"]) -> Float[Tensor, "networks rows"]:
+    def log_likelihoods(self, x: Any, z: Float[Tensor, "... rows components"]) -> Float[Tensor, "networks rows"]:
         """log g(z | x) of every network, components of Y taken as independent given x."""
         return mixture.log_density(*self.parameters_at(x), z).sum(dim=-1)
 
@@ -193,12 +204,11 @@ class MixtureCoordinates(nn.Module):
         @torch.no_grad()
         def score() -> Tensor:
             self.networks.eval()
-            total = torch.zeros(len(own), dtype=torch.float64, device=y.device)
-            for part, target, mass in data.chunks(SCORE_ROWS):
-                unseen = (own == target["fold"]) * (1.0 if mass is None else mass)
-                total -= (self.log_likelihoods(part, target["z"]) * unseen).sum(dim=1)
+            likelihood, mass = self._out_of_fold(data)
             self.networks.train()
-            scores = total / len(y) * FOLDS
+            folds = fold[: len(mass)].expand(len(likelihood), -1)
+            total = likelihood.new_zeros(len(likelihood), FOLDS).scatter_add(1, folds, likelihood * mass)
+            scores = -total.flatten() / len(mass) * FOLDS
             return scores if together else scores.mean()
 
         history = minimize(
@@ -214,16 +224,36 @@ class MixtureCoordinates(nn.Module):
         self._pool(data)
         return history
 
+    def _out_of_fold(self, data: TensorPairs) -> tuple[Float[Tensor, "variants rows"], Float[Tensor, " rows"]]:
+        """log g(z | x) of each variant by the network that has not seen the row, and weights, of the judging rows."""
+        parts, masses = [], []
+        for x, target, mass in itertools.islice(data.chunks(SCORE_ROWS), JUDGES // SCORE_ROWS):
+            z, fold = target["z"], target["fold"]
+            if isinstance(self.networks, ParallelMLP):
+                likelihood = self._own_fold_only(x, z)
+            else:
+                by_fold = self.log_likelihoods(x, z).unflatten(0, (len(self.variants), FOLDS))
+                likelihood = by_fold[:, fold, torch.arange(len(fold), device=fold.device)]
+            parts.append(likelihood.double())
+            masses.append(torch.ones_like(fold, dtype=torch.float64) if mass is None else mass.double())
+        return torch.cat(parts, dim=1), torch.cat(masses)
+
+    def _own_fold_only(self, x: Float[Tensor, "rows inputs"], z: Float[Tensor, "rows components"]) -> Tensor:
+        """The same, giving every network the rows of its own fold alone: a quarter of the work. Folds alternate."""
+        n = len(x)
+        full = -(-n // FOLDS) * FOLDS
+
+        def by_network(rows: Tensor) -> Float[Tensor, "networks rows columns"]:
+            rows = torch.cat([rows, rows[-1:].expand(full - n, -1)])
+            return rows.unflatten(0, (-1, FOLDS)).transpose(0, 1).repeat(len(self.variants), 1, 1)
+
+        likelihood = self.log_likelihoods(by_network(x), by_network(z))
+        return likelihood.unflatten(0, (-1, FOLDS)).transpose(1, 2).flatten(1)[:, :n]
+
     @torch.no_grad()
     def _pool(self, data: TensorPairs, rounds: int = 100) -> None:
         """Shares of the variants by EM on out-of-fold likelihoods."""
-        parts, masses = [], []
-        for x, target, mass in data.chunks(SCORE_ROWS):
-            by_fold = self.log_likelihoods(x, target["z"]).double().unflatten(0, (len(self.variants), FOLDS))
-            rows = torch.arange(by_fold.shape[2], device=by_fold.device)
-            parts.append(by_fold[:, target["fold"], rows])
-            masses.append(rows.new_ones(len(rows), dtype=torch.float64) if mass is None else mass.double())
-        likelihood, mass = torch.cat(parts, dim=1), torch.cat(masses)
+        likelihood, mass = self._out_of_fold(data)
         total = likelihood @ mass
         # Towards the better ones from the start: EM moves slowly between variants that are nearly alike.
         shares = torch.exp(0.1 * (total - total.max())).clamp(min=0.01)

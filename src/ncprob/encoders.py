@@ -56,7 +56,8 @@ class ParallelMLP(nn.Module):
     """Several perceptrons of one shape trained together by batched matrix products, each beside a linear map.
 
     Network m computes A_m x' + f_m(x') with x' = g_m ⊙ mask_m ⊙ x: gates g as in `InputGate`, a mask of the inputs that
-    the network may see. Where `linear_only` f_m is a constant. All parameters have a leading axis of networks.
+    the network may see. Where `linear_only` f_m is a constant; where `squares` there is a further linear map of
+    g_m ⊙ mask_m ⊙ (x² − 1). All parameters have a leading axis of networks.
 
     Examples
     --------
@@ -67,6 +68,7 @@ class ParallelMLP(nn.Module):
 
     mask: Tensor
     curved: Tensor
+    squared: Tensor
 
     def __init__(
         self,
@@ -78,6 +80,7 @@ class ParallelMLP(nn.Module):
         input_gate: bool = False,
         mask: Float[Tensor, "networks inputs"] | None = None,
         linear_only: Bool[Tensor, " networks"] | None = None,
+        squares: Bool[Tensor, " networks"] | None = None,
     ) -> None:
         super().__init__()
         widths = [n_inputs, *hidden_sizes, n_outputs]
@@ -89,16 +92,23 @@ class ParallelMLP(nn.Module):
         self.register_buffer("mask", torch.ones(n_networks, 1, n_inputs) if mask is None else mask[:, None, :].float())
         straight = torch.zeros(n_networks, dtype=torch.bool) if linear_only is None else linear_only
         self.register_buffer("curved", (~straight).float()[:, None, None])
+        self.square: nn.Parameter | None = None
+        if squares is not None and bool(squares.any()):
+            self.square = nn.Parameter(torch.zeros(n_networks, n_inputs, n_outputs))
+            self.register_buffer("squared", squares.float()[:, None, None])
 
-    def forward(self, inputs: Float[Tensor, "batch inputs"]) -> Float[Tensor, "networks batch outputs"]:
-        """Outputs of all networks."""
+    def forward(self, inputs: Float[Tensor, "*networks batch inputs"]) -> Float[Tensor, "networks batch outputs"]:
+        """Outputs of all networks, for one batch or a batch of each network's own."""
         opened = (self.gates * self.mask).mT  # on the weights: networks × batch × inputs would be large
         weights = [opened * self.weights[0], *self.weights[1:]]
         weights[-1] = weights[-1] * self.curved
         hidden = inputs
         for weight, bias in zip(weights[:-1], self.biases[:-1], strict=True):
             hidden = nn.functional.gelu(torch.matmul(hidden, weight) + bias)
-        return torch.matmul(hidden, weights[-1]) + self.biases[-1] + torch.matmul(inputs, opened * self.linear)
+        outputs = torch.matmul(hidden, weights[-1]) + self.biases[-1] + torch.matmul(inputs, opened * self.linear)
+        if self.square is not None:
+            outputs = outputs + torch.matmul(inputs.square() - 1, opened * self.square * self.squared)
+        return outputs
 
     def penalties(self) -> Float[Tensor, " networks"]:
         """Σ_j |g_mj| over the inputs that each network sees."""

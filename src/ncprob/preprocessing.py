@@ -26,25 +26,29 @@ def robust_center_and_scale(
     >>> center.tolist(), scale[1].item()
     ([1.0, 5.0], 1.0)
     """
-    ordered = values.double().sort(dim=0).values
-    n = len(ordered)
-    center = ordered[(n - 1) // 2]
-    q1, q3 = ordered[(n - 1) // 4], ordered[(3 * (n - 1)) // 4]
+    columns = values.double().mT.contiguous()
+    q1, center, q3 = (_order_statistic(columns, fraction) for fraction in (0.25, 0.5, 0.75))
     iqr = (q3 - q1) / NORMAL_IQR
     # Dividing by the largest modulus first keeps squares of huge values finite.
-    size = (ordered - center).abs().amax(dim=0)
-    spread = ((ordered - center) / torch.where(size > 0, size, 1.0)).std(dim=0, correction=0) * size
+    centered = columns - center[:, None]
+    size = centered.abs().amax(dim=1)
+    spread = centered.div_(torch.where(size > 0, size, 1.0)[:, None]).std(dim=1, correction=0) * size
     # An IQR of a few ulps is rounding, not spread; comparing it with the spread would let outliers decide.
-    rounding = 16 * torch.finfo(ordered.dtype).eps * torch.maximum(q1.abs(), q3.abs())
+    rounding = 16 * torch.finfo(columns.dtype).eps * torch.maximum(q1.abs(), q3.abs())
     scale = torch.where(iqr > rounding, iqr, spread)
     return center, torch.where(scale > 0, scale, 1.0)
+
+
+def _order_statistic(columns: Float[Tensor, "columns rows"], fraction: float) -> Float[Tensor, " columns"]:
+    """The value at or below which a fraction of each column lies; selection is far faster than sorting."""
+    return columns.kthvalue(int(fraction * (columns.shape[1] - 1)) + 1, dim=1).values
 
 
 def _center_scale_core(values: Float[Tensor, "rows columns"]) -> tuple[Tensor, Tensor, Tensor]:
     """Robust centre and scale, and how many scales from the centre 99 % of the rows lie, at least 1 and at most 5."""
     center, scale = robust_center_and_scale(values)
-    sizes = ((values.double() - center) / scale).abs().sort(dim=0).values
-    return center, scale, sizes[int(0.99 * (len(values) - 1))].clamp(1, MAX_CORE)
+    sizes = ((values.double() - center) / scale).abs().mT.contiguous()
+    return center, scale, _order_statistic(sizes, 0.99).clamp(1, MAX_CORE)
 
 
 @dataclass(frozen=True)

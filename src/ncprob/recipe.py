@@ -20,6 +20,7 @@ from ncprob.coordinates import (
     SCORE_ROWS,
     MixtureCoordinates,
     SideBySide,
+    Variant,
     fold_numbers,
     variants,
 )
@@ -480,27 +481,26 @@ def _fit_coordinates(rows: Rows, recipe: Recipe) -> MixtureCoordinates:
     sample, schedule = rows.learning, recipe.schedule
     n, q = sample.y.shape
     decay, gate = schedule.weight_decay, recipe.gate_strength(rows.learning.x)
+    batch_size = min(schedule.batch_size, max(64, n // 32))
     with seeded(recipe.seed):
         if recipe.x_encoder is None:
             n_plain = None if rows.trees is None else sample.x.shape[1] - rows.trees.n_columns
-            ways = variants(decay, gate, n_plain)
+            ways = variants(decay, gate, n, sample.x.shape[1], n_plain)
             halves = [max(16, size // 2) for size in recipe.hidden_sizes]  # many networks, averaged, may be small
             model = MixtureCoordinates.for_table(ways, q, sample.x.shape[1], halves)
         else:
             encoders = [copy.deepcopy(recipe.x_encoder) for _ in range(FOLDS)]
             heads = [nn.Sequential(e, nn.GELU(), nn.LazyLinear(3 * COMPONENTS * q)) for e in encoders]
-            model = MixtureCoordinates(variants(decay, gate)[:1], q, SideBySide(heads))
+            model = MixtureCoordinates([Variant(3 * decay, gate)], q, SideBySide(heads))
         model = model.to(recipe.device)
         model.parameters_at(select(sample.x, slice(0, 2)))  # lazy layers take their shape
     model.fit(
         sample.x,
         _dequantized(sample.y, rows.integer, recipe.seed),
         sample.weights,
-        # Many small networks: smaller batches and a higher rate than one operator needs.
+        # Many small networks: smaller batches and a higher rate than one operator needs, the higher the larger these.
         schedule=replace(
-            schedule,
-            learning_rate=1.6 * schedule.learning_rate,
-            batch_size=min(schedule.batch_size, max(64, n // 32)),
+            schedule, learning_rate=1.6 * (batch_size / 64) ** 0.25 * schedule.learning_rate, batch_size=batch_size
         ),
         runtime=recipe.runtime("mixture"),
     )
