@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import sys
 import time
@@ -50,7 +51,14 @@ def run(method: str, dataset: str, n: int | None, seed: int, options: dict[str, 
         **quantile_scores(quantiles, split),
         **distance_scores(model, split),
         "peak_mb": round(peak_megabytes()),
+        "machine": machine(),
     }
+
+
+def machine() -> str:
+    """Cores and accelerator, for whoever compares times."""
+    accelerator = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
+    return f"{os.cpu_count()} cores{accelerator}"
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 COLUMNS = ["method", "dataset", "n", "seed", "ks", "ks_paper", "crps", "fit_seconds", "predict_seconds", "peak_mb"]
 COLUMNS += ["settings", "version"]
-COLUMNS += ["pinball", "coverage90", "width90", "coverage_by_fifth", "ks_bulk", "threads", "error"]
+COLUMNS += ["pinball", "coverage90", "width90", "coverage_by_fifth", "ks_bulk", "threads", "machine", "error"]
 
 Row = dict[str, str]
 

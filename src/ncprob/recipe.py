@@ -40,6 +40,7 @@ from ncprob.training import train_operator
 from ncprob.trees import TreeInputs, worth_growing
 from ncprob.truncation import choose_truncation
 
+LOOSER_CLIP = 10_000  # rows beyond which gradients of the mixture are clipped in proportion more loosely
 MINIMUM_ROWS = 16  # below, no network is trained: the marginal law is the answer
 AUTO_WIDTH = 64
 AUTO_GATE, AUTO_GATE_INPUTS = 0.03, 4
@@ -499,8 +500,12 @@ def _fit_coordinates(rows: Rows, recipe: Recipe) -> MixtureCoordinates:
         _dequantized(sample.y, rows.integer, recipe.seed),
         sample.weights,
         # Many small networks: smaller batches and a higher rate than one operator needs, the higher the larger these.
+        # Gradients are large where laws are narrow: clipping them steadies few rows and, with many, biases such laws.
         schedule=replace(
-            schedule, learning_rate=1.6 * (batch_size / 64) ** 0.25 * schedule.learning_rate, batch_size=batch_size
+            schedule,
+            learning_rate=1.6 * (batch_size / 64) ** 0.25 * schedule.learning_rate,
+            batch_size=batch_size,
+            gradient_clip=max(1.0, n / LOOSER_CLIP) * schedule.gradient_clip,
         ),
         runtime=recipe.runtime("mixture"),
     )
