@@ -104,6 +104,15 @@ def test_a_search_finds_the_trained_model(scorer):
     assert scorer(search, X, y) < 0
 
 
+def test_a_pipeline_transforms_before_it_is_scored():
+    X, y = table()
+    pipeline = make_pipeline(StandardScaler(), small()).fit(100 * X + 7, y)
+    inside = pipeline[-1], pipeline[0].transform(100 * X + 7)
+    for scorer in SCORERS:
+        assert scorer(pipeline, 100 * X + 7, y) == scorer(*inside, y)
+        assert scorer(make_pipeline(inside[0]), inside[1], y) == scorer(*inside, y)
+
+
 def test_several_scorers_at_once_and_parallel_workers():
     X, y = table(80)
     result = cross_validate(small(max_steps=5), X, y, scoring=dict(zip("abc", SCORERS, strict=True)), cv=2)
