@@ -18,7 +18,7 @@ LAYERS = [
     ["coordinates", "dependence"],
     ["model"],
     ["recipe", "frames"],
-    ["base", "calibration"],
+    ["base", "calibration", "profiles"],
     ["estimators"],
     ["plotting", "scoring"],
     ["demo"],

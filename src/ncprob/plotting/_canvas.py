@@ -1,0 +1,79 @@
+"""Axes, colours and labels that all plots share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+COLOR = "#2a5caa"
+ACCENT = "#d55e00"
+NEUTRAL = "#666666"
+PALETTE = (
+    "#2a5caa",
+    "#d55e00",
+    "#009e73",
+    "#cc79a7",
+    "#8a6d00",
+    "#56b4e9",
+    "#000000",
+)  # told apart by the colour-blind
+SHADES = (0.14, 0.3, 0.5)  # opacity of bands, from the widest to the narrowest
+
+
+@contextmanager
+def canvas(ax: Axes | None) -> Iterator[Axes]:
+    """The given axes, or new ones that get a legend once something is drawn on them."""
+    if ax is not None:
+        yield ax
+        return
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError("Plots need matplotlib: pip install 'ncprob[plot]'.") from error
+    _, own = plt.subplots(figsize=(6.0, 4.0), layout="constrained")
+    yield own
+    finish(own)
+
+
+def finish(axes: Axes) -> None:
+    """Take clutter away and put the legend above the picture, where it hides no data."""
+    axes.spines[["top", "right"]].set_visible(False)
+    count = len(axes.get_legend_handles_labels()[1])
+    if count > 1:
+        axes.legend(
+            loc="lower left",
+            bbox_to_anchor=(0, 1),
+            ncols=min(count, 5),
+            frameon=False,
+            fontsize="small",
+            borderaxespad=0.2,
+            columnspacing=1.2,
+            handlelength=1.4,
+        )
+
+
+def name_axes(axes: Axes, x: str, y: str) -> None:
+    """Labels from data: a column called "$a_$b" is not a formula."""
+    axes.set_xlabel(x, parse_math=False)
+    axes.set_ylabel(y, parse_math=False)
+
+
+def shades(count: int) -> list[float]:
+    """Opacities of `count` nested bands, the widest first."""
+    if count <= 1:
+        return [SHADES[1]] * count
+    low, high = SHADES[0], SHADES[-1]
+    return [low + (high - low) * i / (count - 1) for i in range(count)]
+
+
+def target_label(model: Any, component: int) -> str:
+    """Name of a target; y where it has none."""
+    names: Sequence[Any] = getattr(model, "target_names_", [0])
+    name = names[component]
+    if isinstance(name, str):
+        return name
+    return "y" if len(names) == 1 else f"y{name}"
