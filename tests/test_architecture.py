@@ -21,6 +21,7 @@ LAYERS = [
     ["base", "calibration", "profiles"],
     ["estimators"],
     ["plotting", "scoring"],
+    ["report"],
     ["demo"],
     ["cli"],
     ["__init__"],

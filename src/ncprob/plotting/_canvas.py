@@ -51,15 +51,21 @@ def finish(axes: Axes) -> None:
             frameon=False,
             fontsize="small",
             borderaxespad=0.2,
-            columnspacing=1.2,
-            handlelength=1.4,
+            columnspacing=0.9,
+            handlelength=1.2,
+            handletextpad=0.5,
         )
 
 
 def name_axes(axes: Axes, x: str, y: str) -> None:
     """Labels from data: a column called "$a_$b" is not a formula."""
-    axes.set_xlabel(x, parse_math=False)
-    axes.set_ylabel(y, parse_math=False)
+    axes.set_xlabel(shorten(x, 60), parse_math=False)
+    axes.set_ylabel(shorten(y, 40), parse_math=False)
+
+
+def shorten(text: str, most: int) -> str:
+    """A text of at most so many characters; very long names would leave no room for the picture."""
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def shades(count: int) -> list[float]:

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ncprob import frames
 from ncprob._validation import check_choice, check_probabilities
-from ncprob.plotting._canvas import ACCENT, COLOR, canvas, name_axes, shades, target_label
+from ncprob.plotting._canvas import ACCENT, COLOR, canvas, name_axes, shades, shorten, target_label
 from ncprob.profiles import Inputs, as_values, grid_of, is_discrete, is_number
 
 if TYPE_CHECKING:
@@ -207,6 +207,6 @@ def _draw_levels(axes: Axes, grid: NDArray[Any], quantiles: FloatArray, coverage
     for low, high, style in _rings(quantiles, coverages):
         axes.bar(place, high - low, 0.6, low, **style)
     axes.hlines(middle, place - 0.3, place + 0.3, color=COLOR, label="median")
-    names = [f"{value:g}" if isinstance(value, float) else str(value) for value in grid.tolist()]
+    names = [f"{value:g}" if isinstance(value, float) else shorten(str(value), 20) for value in grid.tolist()]
     slanted: dict[str, Any] = {"rotation": 30, "ha": "right"} if max(map(len, names)) > 8 else {}
     axes.set_xticks(place, names, parse_math=False, **slanted)
