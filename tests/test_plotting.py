@@ -17,6 +17,7 @@ from matplotlib.colors import to_rgba
 from ncprob import NCPRegressor, datasets
 from ncprob.dependence import Dependence
 from ncprob.plotting import (
+    finish,
     plot_bands,
     plot_calibration,
     plot_cdf,
@@ -309,6 +310,9 @@ def test_axes_of_ones_own_are_used_and_nothing_is_shown(model, pair_model, monke
         figure, ax = plt.subplots()
         assert plot(ax=ax) is ax
         assert ax.get_legend() is None
+        named = len(ax.get_legend_handles_labels()[1])
+        finish(ax)
+        assert named < 2 or len(legend(ax)) == named
         figure.savefig(io.BytesIO())
         assert plot() is not ax
 

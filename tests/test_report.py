@@ -251,7 +251,9 @@ def test_weights_of_training_rows_count_in_the_baselines():
     weights = np.where(Y.median() < Y, 1.0, 0.0)
     heavy = Study.of(NCPRegressor(**{**FAST, "max_steps": 20}).fit(X, Y, sample_weight=weights), NEW, NEW_Y)
     kept = weights > 0
-    assert baselines.MarginalForecast(heavy).mean[0, 0] == pytest.approx(Y[kept].mean())
+    marginal = baselines.MarginalForecast(heavy)
+    assert marginal.mean[0, 0] == pytest.approx(Y[kept].mean())
+    assert marginal.quantile([0.5])[0, 0, 0] == np.quantile(Y[kept], 0.5, method="inverted_cdf")
     design = pd.get_dummies(X, columns=["town"], drop_first=True).astype(float)
     slope = LinearRegression().fit(design[kept], Y[kept])
     new = pd.get_dummies(NEW, columns=["town"], drop_first=True).astype(float)

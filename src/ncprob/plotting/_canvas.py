@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ PALETTE = (
     "#56b4e9",
     "#000000",
 )  # told apart by the colour-blind
+LEGEND_ENTRY = 0.92  # inches of a usual one
 SHADES = (0.14, 0.3, 0.5)  # opacity of bands, from the widest to the narrowest
 
 
@@ -39,15 +41,21 @@ def canvas(ax: Axes | None) -> Iterator[Axes]:
     finish(own)
 
 
-def finish(axes: Axes) -> None:
-    """Take clutter away and put the legend above the picture, where it hides no data."""
-    axes.spines[["top", "right"]].set_visible(False)
-    count = len(axes.get_legend_handles_labels()[1])
+def finish(ax: Axes) -> Axes:
+    """Take clutter away and put a legend above the picture, where it hides no data.
+
+    Done by itself on axes that a plot makes; call it on axes of your own once all is drawn.
+    """
+    ax.spines[["top", "right"]].set_visible(False)
+    count = len(ax.get_legend_handles_labels()[1])
     if count > 1:
-        axes.legend(
+        figure = ax.get_figure(root=True)
+        width = ax.get_position().width * (6.0 if figure is None else figure.get_figwidth())
+        lines = math.ceil(count / max(2, int(width / LEGEND_ENTRY)))
+        ax.legend(
             loc="lower left",
             bbox_to_anchor=(0, 1),
-            ncols=min(count, 5),
+            ncols=math.ceil(count / lines),
             frameon=False,
             fontsize="small",
             borderaxespad=0.2,
@@ -55,6 +63,7 @@ def finish(axes: Axes) -> None:
             handlelength=1.2,
             handletextpad=0.5,
         )
+    return ax
 
 
 def name_axes(axes: Axes, x: str, y: str) -> None:

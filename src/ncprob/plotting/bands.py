@@ -204,6 +204,7 @@ def _draw(axes: Axes, place: NDArray[Any], quantiles: FloatArray, coverages: Seq
 def _draw_levels(axes: Axes, grid: NDArray[Any], quantiles: FloatArray, coverages: Sequence[float]) -> None:
     """The same for values that are told one by one: a column for each."""
     place, middle = np.arange(len(grid)), quantiles[:, len(coverages)]
+    axes.use_sticky_edges = False  # bars stand on no ground here
     for low, high, style in _rings(quantiles, coverages):
         axes.bar(place, high - low, 0.6, low, **style)
     axes.hlines(middle, place - 0.3, place + 0.3, color=COLOR, label="median")

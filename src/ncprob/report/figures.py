@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import stats
 
-from ncprob.plotting import plot_bands, plot_calibration, plot_pit, plot_spectrum
-from ncprob.plotting._canvas import COLOR, NEUTRAL, finish, shorten
+from ncprob.plotting import finish, plot_bands, plot_calibration, plot_pit, plot_spectrum
+from ncprob.plotting._canvas import COLOR, NEUTRAL, shorten
 from ncprob.report.findings import pit_values
 from ncprob.report.strength import Strength
 from ncprob.report.study import FloatArray, Study
