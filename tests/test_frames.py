@@ -141,6 +141,12 @@ def bad(value, where=(1, 0)):
             ValueError,
             "NaN or missing values; column 'town' has 1, .* row 1",
         ),
+        (
+            pd.DataFrame({0: ["x", "y", "z"]}),
+            Y,
+            TypeError,
+            r"`X` must call columns of text by strings; got the names \[0\]. Rename",
+        ),
         ([["a", "b"]] * 3, Y, ValueError, "could not convert string to float: 'a'. Encode text"),
     ],
 )
@@ -306,3 +312,23 @@ def test_missing_numbers_are_refused(library):
 def test_missing_targets_are_refused(target):
     with pytest.raises(ValueError, match=r"`y` must not contain NaN or infinity; .* 1 places, first at index \[1"):
         checked(X, target)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+def test_columns_apart_and_together(library):
+    table = libraries()[library][0]
+    names, columns = frames.split_columns(table)
+    assert [column.dtype.kind for column in columns] == ["f", "f", "U"]
+    again = frames.join_columns(names, columns, like=table)
+    assert type(again) is type(table)
+    for first, second in zip(frames.split_columns(again)[1], columns, strict=True):
+        np.testing.assert_array_equal(first, second)
+
+
+def test_columns_with_numbers_as_names():
+    table = pd.DataFrame({0: [1.0, 2.0], 1: [True, False], "x": ["a", "b"]})
+    names, columns = frames.split_columns(table)
+    assert names == [0, 1, "x"]
+    pd.testing.assert_frame_equal(frames.join_columns(names, columns, like=table), table)
+    with pytest.raises(ValueError, match=r"`X` must be a table of shape \(n, p\); got shape \(3,\)"):
+        frames.split_columns(Y)

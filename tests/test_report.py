@@ -192,10 +192,11 @@ def test_vector_targets_get_their_own_tables(tmp_path):
     [
         lambda t: t[["size", "noise"]].to_numpy(),
         lambda t: t[["size"]],
+        lambda t: t[["size", "noise"]].set_axis([0, 1], axis=1),
         pl.from_pandas,
         lambda t: pl.from_pandas(t).to_arrow(),
     ],
-    ids=["array", "one input", "polars", "pyarrow"],
+    ids=["array", "one input", "numbered", "polars", "pyarrow"],
 )
 def test_any_kind_of_table(convert, tmp_path):
     fitted = NCPRegressor(**{**FAST, "max_steps": 20}).fit(convert(X), Y.to_numpy())

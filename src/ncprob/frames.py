@@ -74,6 +74,12 @@ def _number_levels(estimator: BaseEstimator, X: Any, reset: bool, label: str) ->
             f"`{label}` must have numeric, text or categorical columns; got other types in {other}. "
             "Turn dates and durations into numbers first."
         )
+    unnamed = [name for name in text if not isinstance(name, str)]
+    if unnamed:
+        raise TypeError(
+            f"`{label}` must call columns of text by strings; got the names {unnamed[:3]}. "
+            "Rename them, for example by X.columns = X.columns.astype(str)."
+        )
     columns = {name: _text_values(frame[name], label) for name in text}
     if reset:
         estimator.categories_ = {name: _levels(values) for name, values in columns.items()}
@@ -286,7 +292,7 @@ def split_columns(X: Any) -> tuple[list[Any], list[NDArray[Any]]]:
         if array.ndim != 2:
             raise ValueError(f"`X` must be a table of shape (n, p); got shape {array.shape}. Pass rows and columns.")
         return [f"x{i}" for i in range(array.shape[1])], list(array.T)
-    return list(frame.columns), [_column_values(frame[name]) for name in frame.columns]
+    return list(frame.columns), [_column_values(column) for column in frame.iter_columns()]
 
 
 def _column_values(column: nw.Series[Any]) -> NDArray[Any]:

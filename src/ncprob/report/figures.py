@@ -105,7 +105,7 @@ def _reliability(ax: Axes, study: Study) -> None:
     place = np.digitize(top, edges) - 1
     points = [_share(top[place == i], right[place == i]) for i in np.unique(place)]
     said, actual, low, high = np.array(points).T
-    ax.errorbar(said, actual, [actual - low, high - actual], fmt="o-", color=COLOR, capsize=2, label="model")
+    ax.errorbar(said, actual, np.stack([actual - low, high - actual]), fmt="o-", color=COLOR, capsize=2, label="model")
     ax.plot([0, 1], [0, 1], color=NEUTRAL, linestyle="--", linewidth=1, label="calibrated")
     start = float(edges[0]) - 0.02
     ax.set(xlabel="probability of the most probable class", ylabel="share of right answers", xlim=(start, 1.02))
