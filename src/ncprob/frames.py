@@ -295,7 +295,7 @@ def split_columns(X: Any) -> tuple[list[Any], list[NDArray[Any]]]:
     return list(frame.columns), [_column_values(column) for column in frame.iter_columns()]
 
 
-def _column_values(column: nw.Series[Any]) -> NDArray[Any]:
+def _column_values(column: Any) -> NDArray[Any]:
     if isinstance(column.dtype, TEXT):
         return np.array(column.to_list(), dtype=object).astype(str)
     return column.to_numpy().astype(bool if column.dtype == nw.Boolean else np.float64)
