@@ -18,9 +18,10 @@ LAYERS = [
     ["coordinates", "dependence"],
     ["model"],
     ["recipe", "frames"],
-    ["base", "calibration"],
+    ["base", "calibration", "profiles"],
     ["estimators"],
-    ["plotting"],
+    ["plotting", "scoring"],
+    ["report"],
     ["demo"],
     ["cli"],
     ["__init__"],
@@ -29,7 +30,19 @@ LAYERS = [
 LAYER_OF = {name: number for number, names in enumerate(LAYERS) for name in names}
 
 # Formulas and simulators know nothing of models, data frames or the command line.
-NO_TORCH = {"datasets", "diagnostics", "metrics", "guarantees", "_laws", "frames", "cli", "plotting", "demo"}
+NO_TORCH = {
+    "datasets",
+    "diagnostics",
+    "metrics",
+    "guarantees",
+    "_laws",
+    "frames",
+    "cli",
+    "plotting",
+    "scoring",
+    "report",
+    "demo",
+}
 
 
 def source_of(module: str) -> str:

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import pytest
 
 import ncprob
@@ -16,9 +17,11 @@ def code_of(page: Path) -> str:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if code_of(page)], ids=lambda page: page.name)
-def test_code_blocks_run(page, monkeypatch):
+def test_code_blocks_run(page, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)  # pages may write files
     monkeypatch.setitem(ncprob.base.NCPEstimator.__init__.__kwdefaults__, "max_steps", 60)
     exec(compile(code_of(page), page.name, "exec"), {})
+    plt.close("all")
 
 
 def test_links_between_pages_exist():

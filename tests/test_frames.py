@@ -3,10 +3,11 @@
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 from sklearn.base import BaseEstimator
 
-from ncprob import frames
+from ncprob import NCPRegressor, frames
 
 
 class Estimator(BaseEstimator):
@@ -140,6 +141,12 @@ def bad(value, where=(1, 0)):
             ValueError,
             "NaN or missing values; column 'town' has 1, .* row 1",
         ),
+        (
+            pd.DataFrame({0: ["x", "y", "z"]}),
+            Y,
+            TypeError,
+            r"`X` must call columns of text by strings; got the names \[0\]. Rename",
+        ),
         ([["a", "b"]] * 3, Y, ValueError, "could not convert string to float: 'a'. Encode text"),
     ],
 )
@@ -228,3 +235,100 @@ def test_masks():
     for wrong in ([1, 0, 1], [True, False], "all"):
         with pytest.raises(ValueError, match="`A` must be a Box, a callable or a boolean mask over the 3"):
             frames.check_mask(wrong, 3)
+
+
+# ---------------------------------------------------------------- in and out, the same for every library
+
+
+def libraries():
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(
+        {"size": rng.uniform(-1, 1, 90), "rooms": rng.integers(1, 6, 90), "town": ["p", "q", "p"] * 30}
+    )
+    target = pd.Series(table["size"] + (table["town"] == "p") + 0.1 * rng.normal(size=90), name="price")
+    arrow = pa.Table.from_pandas(table), pa.table({"price": target})["price"]
+    return {"pandas": (table, target), "polars": (pl.from_pandas(table), pl.from_pandas(target)), "pyarrow": arrow}
+
+
+def fitted(X, y):
+    return NCPRegressor(
+        max_steps=20, hidden_sizes=(8,), coordinates="raw", random_state=0, progress=False, device="cpu"
+    ).fit(X, y)
+
+
+@pytest.mark.parametrize("library", ["polars", "pyarrow"])
+def test_answers_do_not_depend_on_the_library(library):
+    X, y = libraries()[library]
+    reference = fitted(*libraries()["pandas"])
+    model = fitted(X, y)
+    assert model.feature_names_in_.tolist() == ["size", "rooms", "town"]
+    assert model.categories_ == {"town": ["p", "q"]}
+    np.testing.assert_array_equal(model.predict(X), reference.predict(libraries()["pandas"][0]))
+    answer = model.predict_interval(X, coverage=[0.5, 0.9])
+    assert type(answer) is type(X)
+    expected = reference.predict_interval(libraries()["pandas"][0], coverage=[0.5, 0.9])
+    np.testing.assert_array_equal(np.asarray(answer), expected.to_numpy())
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+def test_vector_targets_keep_their_labels(library):
+    X, y = libraries()[library]
+    both = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}[library]({"low": y, "high": y})
+    answer = fitted(X, both).predict_quantiles(X, alpha=[0.1, 0.9])
+    if library == "pandas":
+        assert answer.columns.tolist() == [("low", 0.1), ("low", 0.9), ("high", 0.1), ("high", 0.9)]
+    else:
+        names = answer.columns if library == "polars" else answer.column_names
+        assert names == ["low_0.1", "low_0.9", "high_0.1", "high_0.9"]
+
+
+def test_pandas_keeps_any_index():
+    X, y = libraries()["pandas"]
+    dates = X.set_index(pd.date_range("2024-01-01", periods=len(X)))
+    assert fitted(dates, y).predict_quantiles(dates).index.equals(dates.index)
+
+
+NUMBERS = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}
+
+
+@pytest.mark.parametrize("library", NUMBERS)
+def test_missing_numbers_are_refused(library):
+    X = NUMBERS[library]({"a": [1.0, None, 3.0], "b": [1, 2, 3]})
+    with pytest.raises(ValueError, match=r"`X` must not contain NaN .* first at index \[1, 0\]. Drop or impute"):
+        checked(X, Y)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        pd.Series([1.0, pd.NA, 3.0], dtype="Float64"),
+        pd.Series([1, None, 3], dtype=object),
+        pl.Series([1.0, None, 3.0]),
+        pa.chunked_array([[1.0, None, 3.0]]),
+        pd.DataFrame({"a": [1.0, np.nan, 3.0], "b": [1.0, 2.0, 3.0]}),
+    ],
+    ids=["nullable", "object", "polars", "pyarrow", "table"],
+)
+def test_missing_targets_are_refused(target):
+    with pytest.raises(ValueError, match=r"`y` must not contain NaN or infinity; .* 1 places, first at index \[1"):
+        checked(X, target)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
+def test_columns_apart_and_together(library):
+    table = libraries()[library][0]
+    names, columns = frames.split_columns(table)
+    assert [column.dtype.kind for column in columns] == ["f", "f", "U"]
+    again = frames.join_columns(names, columns, like=table)
+    assert type(again) is type(table)
+    for first, second in zip(frames.split_columns(again)[1], columns, strict=True):
+        np.testing.assert_array_equal(first, second)
+
+
+def test_columns_with_numbers_as_names():
+    table = pd.DataFrame({0: [1.0, 2.0], 1: [True, False], "x": ["a", "b"]})
+    names, columns = frames.split_columns(table)
+    assert names == [0, 1, "x"]
+    pd.testing.assert_frame_equal(frames.join_columns(names, columns, like=table), table)
+    with pytest.raises(ValueError, match=r"`X` must be a table of shape \(n, p\); got shape \(3,\)"):
+        frames.split_columns(Y)

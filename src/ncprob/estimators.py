@@ -114,6 +114,7 @@ class NCPRegressor(RegressorMixin, NCPEstimator):
         ----------
         X : array or data frame of shape (n, p)
             Inputs, numeric and finite; text and categorical columns of a data frame enter as indicators of levels.
+            Missing values are refused: impute them first, for example with `SimpleImputer` in a `Pipeline`.
         y : array, series or data frame of shape (n,) or (n, q)
             Targets, numeric and finite.
         sample_weight : array of shape (n,), optional

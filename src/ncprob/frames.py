@@ -74,6 +74,12 @@ def _number_levels(estimator: BaseEstimator, X: Any, reset: bool, label: str) ->
             f"`{label}` must have numeric, text or categorical columns; got other types in {other}. "
             "Turn dates and durations into numbers first."
         )
+    unnamed = [name for name in text if not isinstance(name, str)]
+    if unnamed:
+        raise TypeError(
+            f"`{label}` must call columns of text by strings; got the names {unnamed[:3]}. "
+            "Rename them, for example by X.columns = X.columns.astype(str)."
+        )
     columns = {name: _text_values(frame[name], label) for name in text}
     if reset:
         estimator.categories_ = {name: _levels(values) for name, values in columns.items()}
@@ -270,3 +276,42 @@ def label(answer: NDArray[np.float64], X: Any, levels: list[list[Any]]) -> Any:
         return pandas.DataFrame(table, index=X.index, columns=pandas.MultiIndex.from_tuples(columns))
     named = {"_".join(str(part) for part in parts): table[:, i] for i, parts in enumerate(columns)}
     return nw.from_dict(named, backend=frame.implementation).to_native()
+
+
+def split_columns(X: Any) -> tuple[list[Any], list[NDArray[Any]]]:
+    """Names and columns of a table: floats, booleans, or text; columns of an array are called x0, x1, …
+
+    Examples
+    --------
+    >>> split_columns([[1, 2], [3, 4]])
+    (['x0', 'x1'], [array([1., 3.]), array([2., 4.])])
+    """
+    frame = nw.from_native(X, eager_only=True, strict=False)
+    if not isinstance(frame, nw.DataFrame):
+        array = np.asarray(X, dtype=np.float64)
+        if array.ndim != 2:
+            raise ValueError(f"`X` must be a table of shape (n, p); got shape {array.shape}. Pass rows and columns.")
+        return [f"x{i}" for i in range(array.shape[1])], list(array.T)
+    return list(frame.columns), [_column_values(column) for column in frame.iter_columns()]
+
+
+def _column_values(column: Any) -> NDArray[Any]:
+    if isinstance(column.dtype, TEXT):
+        return np.array(column.to_list(), dtype=object).astype(str)
+    return column.to_numpy().astype(bool if column.dtype == nw.Boolean else np.float64)
+
+
+def join_columns(names: list[Any], columns: list[NDArray[Any]], like: Any) -> Any:
+    """Inverse of `split_columns`: a table of the library of `like`.
+
+    Examples
+    --------
+    >>> join_columns(["x0", "x1"], [np.array([1.0, 3.0]), np.array([2.0, 4.0])], like=np.zeros((1, 2)))
+    array([[1., 2.],
+           [3., 4.]])
+    """
+    frame = nw.from_native(like, eager_only=True, strict=False)
+    if not isinstance(frame, nw.DataFrame):
+        return np.column_stack(columns)
+    values = {name: column.tolist() for name, column in zip(names, columns, strict=True)}
+    return nw.from_dict(values, backend=frame.implementation).to_native()
