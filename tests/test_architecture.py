@@ -10,7 +10,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "ncprob"
 # Lowest first; modules of one line do not import each other unless listed in WITHIN_LAYER.
 LAYERS = [
     ["_version", "_validation"],
-    ["linalg", "statistics", "encoders", "pairs", "preprocessing", "weighted", "sets", "support"],
+    ["linalg", "statistics", "encoders", "pairs", "preprocessing", "weighted", "sets", "support", "ensembles"],
     ["transport", "mixture", "smoothing", "trees", "_laws"],
     ["losses", "distribution", "optimization", "datasets", "metrics", "guarantees"],
     ["operator", "conditioning", "diagnostics"],
