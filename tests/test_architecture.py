@@ -9,7 +9,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "ncprob"
 
 # Lowest first; modules of one line do not import each other unless listed in WITHIN_LAYER.
 LAYERS = [
-    ["_version", "_validation"],
+    ["_version", "_validation", "state"],
     ["linalg", "statistics", "encoders", "pairs", "preprocessing", "weighted", "sets", "support", "ensembles"],
     ["transport", "mixture", "smoothing", "trees", "_laws"],
     ["losses", "distribution", "optimization", "datasets", "metrics", "guarantees"],
@@ -17,7 +17,8 @@ LAYERS = [
     ["training", "truncation"],
     ["coordinates", "dependence"],
     ["model"],
-    ["recipe", "frames"],
+    ["storage"],
+    ["recipe", "frames", "persistence"],
     ["base", "calibration"],
     ["estimators"],
     ["plotting"],

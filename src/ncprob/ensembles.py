@@ -12,6 +12,8 @@ import torch
 from numpy.typing import NDArray
 from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
 
+from ncprob.state import State, to_array
+
 LANES = 2**16  # (tree, row) pairs on their way at once: few enough for the cache, enough to outweigh a call
 ROWS = 2**14
 
@@ -111,6 +113,38 @@ class TreeEnsemble:
             values=np.concatenate([tree.values for tree in trees]).astype(np.float32),
             baseline=baseline,
             divisor=divisor,
+        )
+
+    # ---------------------------------------------------------------- saving
+
+    def state(self) -> State:
+        """What `from_state` needs."""
+        arrays = ("roots", "feature", "threshold", "children", "values", "baseline")
+        return State({name: to_array(getattr(self, name)) for name in arrays}, {"divisor": self.divisor})
+
+    @classmethod
+    def from_state(cls, state: State, n_inputs: int) -> TreeEnsemble:
+        """Trees over `n_inputs` columns; every way down must end in a leaf."""
+        feature = state.array("feature", torch.int32, (None,))
+        n_nodes = len(feature)
+        values = state.array("values", torch.float32, (None, None))
+        children = state.array("children", torch.int32, (n_nodes, 2))
+        roots = state.array("roots", torch.int32, (None,))
+        if n_nodes and not (feature.min() >= 0 and feature.max() < n_inputs):
+            raise ValueError(f"trees must split inputs 0 to {n_inputs - 1}")
+        for entries in (children, roots):
+            if entries.size and not (entries.min() >= -len(values) and entries.max() < n_nodes):
+                raise ValueError("trees must lead to nodes and leaves that exist")
+        if not np.all((children < 0) | (children > np.arange(n_nodes)[:, None])):
+            raise ValueError("trees must lead from a node to a later one")
+        return cls(
+            roots,
+            feature,
+            state.array("threshold", torch.float32, (n_nodes,), finite=False),
+            children,
+            values,
+            state.array("baseline", torch.float64, (values.shape[1],)),
+            state.integer("divisor", minimum=1),
         )
 
     # ---------------------------------------------------------------- prediction

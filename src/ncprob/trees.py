@@ -19,6 +19,7 @@ from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
 from torch import Tensor
 
 from ncprob.ensembles import TreeEnsemble
+from ncprob.state import State, numbered
 
 N_TREES = 150
 FOREST_FOLDS = 5  # where rows have weights
@@ -51,6 +52,16 @@ class TreeInputs:
         """Columns for new rows: averages over trees and over folds."""
         table = x.cpu().numpy()
         return torch.as_tensor(np.concatenate([ensemble(table) for ensemble in self.ensembles], axis=1)).to(x)
+
+    def state(self) -> State:
+        """What `from_state` needs."""
+        return numbered([ensemble.state() for ensemble in self.ensembles])
+
+    @classmethod
+    def from_state(cls, state: State, n_inputs: int) -> TreeInputs:
+        """Trees over `n_inputs` columns."""
+        ensembles = [TreeEnsemble.from_state(state.part(str(i)), n_inputs) for i in range(max(1, len(state.parts)))]
+        return cls(ensembles[0], ensembles[1:])
 
     @classmethod
     def fit(
