@@ -9,7 +9,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "ncprob"
 
 # Lowest first; modules of one line do not import each other unless listed in WITHIN_LAYER.
 LAYERS = [
-    ["_version", "_validation", "state"],
+    ["_version", "_validation", "state", "expressions", "tables"],
     ["linalg", "statistics", "encoders", "pairs", "preprocessing", "weighted", "sets", "support", "ensembles"],
     ["transport", "mixture", "smoothing", "trees", "_laws"],
     ["losses", "distribution", "optimization", "datasets", "metrics", "guarantees"],
@@ -22,7 +22,8 @@ LAYERS = [
     ["base", "calibration"],
     ["estimators"],
     ["plotting"],
-    ["demo"],
+    ["demo", "benchmark", "questions"],
+    ["commands"],
     ["cli"],
     ["__init__"],
     ["__main__"],
@@ -30,7 +31,22 @@ LAYERS = [
 LAYER_OF = {name: number for number, names in enumerate(LAYERS) for name in names}
 
 # Formulas and simulators know nothing of models, data frames or the command line.
-NO_TORCH = {"datasets", "diagnostics", "metrics", "guarantees", "_laws", "frames", "cli", "plotting", "demo"}
+NO_TORCH = {
+    "datasets",
+    "diagnostics",
+    "metrics",
+    "guarantees",
+    "_laws",
+    "frames",
+    "cli",
+    "plotting",
+    "demo",
+    "commands",
+    "benchmark",
+    "tables",
+    "expressions",
+    "questions",
+}
 
 
 def source_of(module: str) -> str:

@@ -276,6 +276,15 @@ class NCPEstimator(BaseEstimator):
             self._training_rows = TrainingRows(self._law(self._training_x), self._training_weights)
         return self._training_rows
 
+    def _training_columns(self) -> dict[str, NDArray[Any]]:
+        """Columns of the training table by name, text and categories by their levels."""
+        x = self._training_x
+        names = getattr(self, "feature_names_in_", [f"x{i}" for i in range(x.shape[1])])
+        columns: dict[str, NDArray[Any]] = dict(zip(names, x.T, strict=True))
+        for name, levels in self.categories_.items():
+            columns[name] = np.array(levels, dtype=object)[columns[name].astype(int)]
+        return columns
+
     def _rows_in(self, A: Any) -> Tensor:
         """Mask of the training rows inside A, which must not be empty."""
         x = self._training_x

@@ -265,6 +265,8 @@ class NCPClassifier(ClassifierMixin, NCPEstimator):
     ----------
     classes_ : ndarray
         The classes, sorted.
+    target_names_ : list
+        Name of the target, 0 if it had none.
 
     Examples
     --------
@@ -301,7 +303,7 @@ class NCPClassifier(ClassifierMixin, NCPEstimator):
             held_x = frames.check_features(self, held_x, reset=False, tabular=tabular)
             held = held_x, _class_numbers(frames.check_labels(held_labels, len(held_x)), classes)
             frames.check_held_out_length(held_x)
-        self.classes_ = classes
+        self.classes_, self.target_names_ = classes, frames.target_names(y)[:1]
         one_hot = replace(recipe, n_classes=len(classes), coordinates="raw")
         self._learn(x, numbers.astype(np.float64), weights, held, one_hot)
         return self
@@ -331,7 +333,8 @@ class NCPClassifier(ClassifierMixin, NCPEstimator):
                 f"classes must be numbers or text to be saved; got {kind} values such as {self.classes_[0]!r}. "
                 "Turn the labels into text before `fit`."
             )
-        return State(facts={"classes": self.classes_.tolist(), "dtype": kind.str})
+        names = plain_names(self.target_names_)
+        return State(facts={"classes": self.classes_.tolist(), "dtype": kind.str, "target_names": names})
 
     def _restore_own(self, state: State) -> None:
         classes, kind = state.fact("classes", list), np.dtype(state.fact("dtype", str))
@@ -339,7 +342,10 @@ class NCPClassifier(ClassifierMixin, NCPEstimator):
         if kind.kind not in "biufUO" or kind.itemsize > 2**16 or not plain:
             raise ValueError("classes must be numbers or text")
         self.classes_ = np.array(classes, dtype=kind)
+        self.target_names_ = read_names(state.fact("target_names", list))
         numbers = self._model.support.values
+        if len(self.target_names_) != 1:
+            raise ValueError("the target must have a name")
         if len(classes) == 0 or not bool(((numbers >= 0) & (numbers < len(classes)) & (numbers % 1 == 0)).all()):
             raise ValueError("atoms must be numbers of classes")
 

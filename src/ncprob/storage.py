@@ -39,7 +39,7 @@ class MissingModel(FileNotFoundError, ValueError):
 def write(state: State, header: dict[str, Any], path: str | os.PathLike[str]) -> None:
     """Write a state with its header to the directory `path`; an older model there is replaced, anything else kept."""
     target = Path(path).absolute()
-    _check_replaceable(target)
+    check_target(target)
     files = _files(state, header)
     target.parent.mkdir(parents=True, exist_ok=True)
     if (target / FACTS).exists():
@@ -48,12 +48,17 @@ def write(state: State, header: dict[str, Any], path: str | os.PathLike[str]) ->
         _create(files, target)
 
 
-def _check_replaceable(target: Path) -> None:
+def check_target(path: str | os.PathLike[str]) -> None:
+    """Refuse a place where no model can be written, before any work is done."""
+    target = Path(path).absolute()
     if target.is_dir():
         if any(target.iterdir()) and not _is_model(target):
-            raise ValueError(f"`path` {target} is a directory with other files in it. Choose a new or an empty one.")
+            raise ValueError(f"`path` {path} is a directory with other files in it. Choose a new or an empty one.")
     elif os.path.lexists(target):
-        raise ValueError(f"`path` {target} is a file; a model is saved as a directory. Choose another name.")
+        raise ValueError(f"`path` {path} is a file; a model is saved as a directory. Choose another name.")
+    existing = next(folder for folder in (target, *target.parents) if folder.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK):
+        raise ValueError(f"`path` {path} cannot be written: {existing} is read-only or no directory. Choose another.")
 
 
 def _is_model(directory: Path) -> bool:
