@@ -1,5 +1,7 @@
 """Arrays and data frames in; labels out."""
 
+import importlib.util
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -228,3 +230,18 @@ def test_masks():
     for wrong in ([1, 0, 1], [True, False], "all"):
         with pytest.raises(ValueError, match="`A` must be a Box, a callable or a boolean mask over the 3"):
             frames.check_mask(wrong, 3)
+
+
+@pytest.mark.parametrize("missing", [(), ("pyarrow",), ("pyarrow", "pandas")])
+def test_columns_become_a_frame_of_whichever_library_is_there(monkeypatch, missing):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in missing else found(name))
+    columns = {"a b": np.array([1.0, 2.0]), "k": np.array(["x", "y"], dtype=object)}
+    again = frames.to_columns(frames.from_columns(columns))
+    assert {name: column.tolist() for name, column in again.items()} == {"a b": [1.0, 2.0], "k": ["x", "y"]}
+
+
+def test_without_any_library_of_frames_one_is_named(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match="pip install pyarrow"):
+        frames.from_columns({"a": np.ones(2)})

@@ -290,10 +290,11 @@ def test_a_model_from_a_gpu_loads_on_the_cpu(saved):
 class Image(nn.Module):
     def __init__(self, outputs=4, width=6):
         super().__init__()
+        self.register_buffer("shift", torch.ones(1), persistent=False)
         self.layers = nn.Sequential(nn.Flatten(), nn.Linear(9, width), nn.BatchNorm1d(width), nn.Linear(width, outputs))
 
     def forward(self, x):
-        return self.layers(x)
+        return self.layers(x - self.shift)
 
 
 IMAGES = RNG.normal(size=(N, 3, 3))
@@ -379,6 +380,17 @@ def test_empty_and_missing_folders_are_filled(fitted, tmp_path):
         fitted.save(path)
         assert same(load(path).predict(FRESH), fitted.predict(FRESH))
     assert len(list((tmp_path / "empty").iterdir())) == 2
+
+
+def test_damaged_models_are_replaced_and_links_stay(saved, fitted, tmp_path):
+    (saved / "model.json").write_text("{")
+    fitted.save(saved)
+    assert len(list(saved.iterdir())) == 2
+    (tmp_path / "link").symlink_to(saved)
+    other = other_model()
+    other.save(tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert same(load(saved).predict(FRESH), other.predict(FRESH))
 
 
 def other_model():
@@ -602,6 +614,9 @@ HOSTILE = {
     "scale": at("encoder/scaler/scale", 0.0),
     "shares": at("residual/shares", -1.0),
     "kind": at("operators/0/_kind", 7),
+    "overflow": at("residual/networks/biases.1", 1e38),
+    "weight of a network": at("residual/networks/weights.0", float("nan")),
+    "steps": at("history.step", 1e300),
     "training x": at("/x", float("nan")),
     "fewer targets": shorter("/y"),
     "no atoms": removed("support/values"),

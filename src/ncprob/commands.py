@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import r2_score
+from tqdm.auto import tqdm
 
 from ncprob import frames, storage
 from ncprob.estimators import NCPClassifier, NCPRegressor
@@ -193,7 +194,7 @@ def predict(
     kept: Columns = {name: table.values(name) for name in (table.names if list(keep) == ["*"] else keep)}
     columns = model_columns(model, table)
     parts = []
-    for start in range(0, len(table), CHUNK):
+    for start in tqdm(range(0, len(table), CHUNK), desc="predicting", disable=None, leave=False):
         rows = slice(start, start + CHUNK)
         X = frames.from_columns({name: column[rows] for name, column in columns.items()})
         parts.append(

@@ -148,13 +148,14 @@ def encoder_from_state(state: State, like: nn.Module | None, name: str) -> nn.Mo
         return MLP.from_state(state.part("network"))
     if kind != "custom" or like is None:
         raise ValueError(f"there is no {name} to fill with weights of kind {kind!r}")
-    return fill_module(like, state.tensors)
+    device = next((tensor.device for tensor in state.tensors.values()), None)
+    return fill_module(like, state.tensors).to(device)  # with all that it keeps beside its weights
 
 
 def _settings(n_inputs: int, hidden_sizes: Sequence[int], n_outputs: int, input_gate: bool) -> dict[str, Any]:
     """Sizes of a network, as `_read_settings` takes them."""
-    sizes = {"n_inputs": n_inputs, "hidden_sizes": list(hidden_sizes), "n_outputs": n_outputs}
-    return {**sizes, "input_gate": input_gate}
+    sizes = {"n_inputs": int(n_inputs), "hidden_sizes": [int(s) for s in hidden_sizes], "n_outputs": int(n_outputs)}
+    return {**sizes, "input_gate": bool(input_gate)}
 
 
 def _read_settings(state: State) -> dict[str, Any]:

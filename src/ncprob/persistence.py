@@ -29,6 +29,7 @@ from ncprob.state import State, to_array
 from ncprob.training import resolve_device
 
 ENCODERS = ("x_encoder", "y_encoder")
+PROBES = 16  # training rows that a model must answer to be taken as sound
 HISTORY = ("step", "loss", "validation_loss", "learning_rate", "seconds")
 
 REGISTRY: dict[str, type] = {}
@@ -145,7 +146,13 @@ def _settings(estimator: Any) -> dict[str, Any]:
     if isinstance(settings["device"], torch.device):
         settings["device"] = str(settings["device"])
     settings["hidden_sizes"] = [int(size) for size in settings["hidden_sizes"]]
-    return {name: value.item() if isinstance(value, np.generic) else value for name, value in settings.items()}
+    settings = {name: value.item() if isinstance(value, np.generic) else value for name, value in settings.items()}
+    odd = [name for name, value in settings.items() if not isinstance(value, str | int | float | bool | list | None)]
+    if odd:
+        raise TypeError(
+            f"`{odd[0]}` must be a plain value to be saved; got {settings[odd[0]]!r}. Use set_params first."
+        )
+    return settings
 
 
 def plain_names(names: Any) -> list[Any]:
@@ -203,7 +210,7 @@ def _restored(cls: Callable[..., Any], state: State, device: torch.device, encod
     for name in ENCODERS:
         if name in state.parts:
             like = copy.deepcopy(encoders[name])
-            setattr(estimator, name, encoder_from_state(state.part(name), like, name).to(device))
+            setattr(estimator, name, encoder_from_state(state.part(name), like, name))
     _restore_columns(estimator, state)
     _restore_training(estimator, state, device)
     n_inputs = 0
@@ -216,9 +223,10 @@ def _restored(cls: Callable[..., Any], state: State, device: torch.device, encod
     if estimator._model.support.n_components != estimator._training_y.shape[1]:
         raise ValueError("the model must have as many targets as the training rows")
     estimator._describe_model()
-    # A first answer shows whether all parts fit together.
-    estimator._model.distribution(estimator._encode(estimator._training_x[:1]), 1).quantile(0.5)
     estimator._restore_own(state.part("own"))
+    # First answers show whether all parts fit together.
+    if not np.isfinite(estimator._law(estimator._training_x[:PROBES]).median()).all():
+        raise ValueError("its answers are not finite")
     return estimator
 
 
@@ -276,6 +284,8 @@ def _read_history(state: State) -> History:
     columns = {
         name: state.array(f"history.{name}", torch.float64, (length,), finite=name == "step") for name in HISTORY
     }
+    if not np.all((columns["step"] >= 0) & (columns["step"] < 2**53)):
+        raise ValueError("steps of training must be counted")
     lists = {name: column.tolist() for name, column in columns.items()} | {"step": columns["step"].astype(int).tolist()}
     return History(
         **lists, best_step=state.integer("best_step", minimum=0), stopped_early=state.fact("stopped_early", bool)

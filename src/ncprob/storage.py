@@ -38,11 +38,11 @@ class MissingModel(FileNotFoundError, ValueError):
 
 def write(state: State, header: dict[str, Any], path: str | os.PathLike[str]) -> None:
     """Write a state with its header to the directory `path`; an older model there is replaced, anything else kept."""
-    target = Path(path).absolute()
-    check_target(target)
+    check_target(path)
+    target = Path(path).resolve()  # a link stays one
     files = _files(state, header)
     target.parent.mkdir(parents=True, exist_ok=True)
-    if (target / FACTS).exists():
+    if target.is_dir() and any(target.iterdir()):
         _replace(files, target)
     else:
         _create(files, target)
@@ -50,7 +50,7 @@ def write(state: State, header: dict[str, Any], path: str | os.PathLike[str]) ->
 
 def check_target(path: str | os.PathLike[str]) -> None:
     """Refuse a place where no model can be written, before any work is done."""
-    target = Path(path).absolute()
+    target = Path(path).resolve()
     if target.is_dir():
         if any(target.iterdir()) and not _is_model(target):
             raise ValueError(f"`path` {path} is a directory with other files in it. Choose a new or an empty one.")
@@ -62,7 +62,10 @@ def check_target(path: str | os.PathLike[str]) -> None:
 
 
 def _is_model(directory: Path) -> bool:
-    """Whether a directory holds a model of ours, of any schema and in any state of health."""
+    """Whether a directory holds a model of ours, of any schema, or the remains of one and nothing else."""
+    ours = (FACTS, TENSORS.format("*"), f"{PARTIAL}*")
+    if all(any(entry.match(pattern) for pattern in ours) for entry in directory.iterdir()):
+        return True
     try:
         return json.loads(_read_bytes(directory / FACTS, MAX_FACTS)).get("format") == FORMAT
     except (OSError, ValueError, AttributeError, RecursionError):
@@ -120,7 +123,10 @@ def _replace(files: list[tuple[str, bytes]], target: Path) -> None:
 
 def _remove_unnamed(target: Path) -> None:
     """Remove partial files, and tensors of any model but the present one, new or old."""
-    named = json.loads(_read_bytes(target / FACTS, MAX_FACTS))["tensors"]["file"]
+    try:
+        named = json.loads(_read_bytes(target / FACTS, MAX_FACTS))["tensors"]["file"]
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return  # the old one was damaged already, and writing the new one has failed
     for pattern in (TENSORS.format("*"), f"{PARTIAL}*"):
         for entry in target.glob(pattern):
             if entry.name != named:
