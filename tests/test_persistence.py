@@ -614,7 +614,7 @@ HOSTILE = {
     "scale": at("encoder/scaler/scale", 0.0),
     "shares": at("residual/shares", -1.0),
     "kind": at("operators/0/_kind", 7),
-    "overflow": at("residual/networks/biases.1", 1e38),
+    "overflow": at("residual/networks/biases.1", 1e38, where=slice(None)),
     "weight of a network": at("residual/networks/weights.0", float("nan")),
     "steps": at("history.step", 1e300),
     "training x": at("/x", float("nan")),
