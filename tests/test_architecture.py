@@ -9,20 +9,21 @@ SOURCE = Path(__file__).parent.parent / "src" / "ncprob"
 
 # Lowest first; modules of one line do not import each other unless listed in WITHIN_LAYER.
 LAYERS = [
-    ["_version", "_validation"],
-    ["linalg", "statistics", "encoders", "pairs", "preprocessing", "weighted", "sets", "support"],
+    ["_version", "_validation", "state", "expressions", "tables"],
+    ["linalg", "statistics", "encoders", "pairs", "preprocessing", "weighted", "sets", "support", "ensembles"],
     ["transport", "mixture", "smoothing", "trees", "_laws"],
     ["losses", "distribution", "optimization", "datasets", "metrics", "guarantees"],
     ["operator", "conditioning", "diagnostics"],
     ["training", "truncation"],
     ["coordinates", "dependence"],
     ["model"],
-    ["recipe", "frames"],
+    ["storage"],
+    ["recipe", "frames", "persistence"],
     ["base", "calibration", "profiles"],
     ["estimators"],
     ["plotting", "scoring"],
-    ["report"],
-    ["demo"],
+    ["report", "demo", "benchmark", "questions"],
+    ["commands"],
     ["cli"],
     ["__init__"],
     ["__main__"],
@@ -42,6 +43,11 @@ NO_TORCH = {
     "scoring",
     "report",
     "demo",
+    "commands",
+    "benchmark",
+    "tables",
+    "expressions",
+    "questions",
 }
 
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 from helpers import generator, normal
 from scipy import stats
+from torch import nn
 
 from ncprob import datasets
 from ncprob.coordinates import (
@@ -15,6 +16,7 @@ from ncprob.coordinates import (
     KNOTS,
     MINIMUM_SHARE,
     OUTER_KNOTS,
+    Head,
     MixtureCoordinates,
     SideBySide,
     Variant,
@@ -395,7 +397,7 @@ def counter(at, error):
 def side_by_side(n_components=1, seed=0):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        heads = [MLP(1, (8,), 3 * COMPONENTS * n_components) for _ in range(FOLDS)]
+        heads = [Head(MLP(1, (8,), 8), nn.Linear(8, 3 * COMPONENTS * n_components)) for _ in range(FOLDS)]
     return MixtureCoordinates([PLAIN], n_components, SideBySide(heads))
 
 

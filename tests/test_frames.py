@@ -1,5 +1,7 @@
 """Arrays and data frames in; labels out."""
 
+import importlib.util
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -332,3 +334,18 @@ def test_columns_with_numbers_as_names():
     pd.testing.assert_frame_equal(frames.join_columns(names, columns, like=table), table)
     with pytest.raises(ValueError, match=r"`X` must be a table of shape \(n, p\); got shape \(3,\)"):
         frames.split_columns(Y)
+
+
+@pytest.mark.parametrize("missing", [(), ("pyarrow",), ("pyarrow", "pandas")])
+def test_columns_become_a_frame_of_whichever_library_is_there(monkeypatch, missing):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in missing else found(name))
+    columns = {"a b": np.array([1.0, 2.0]), "k": np.array(["x", "y"], dtype=object)}
+    again = frames.to_columns(frames.from_columns(columns))
+    assert {name: column.tolist() for name, column in again.items()} == {"a b": [1.0, 2.0], "k": ["x", "y"]}
+
+
+def test_without_any_library_of_frames_one_is_named(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match="pip install pyarrow"):
+        frames.from_columns({"a": np.ones(2)})

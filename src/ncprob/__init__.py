@@ -4,6 +4,7 @@ from ncprob._version import __version__
 from ncprob.distribution import ConditionalDistribution
 from ncprob.estimators import NCPClassifier, NCPRegressor
 from ncprob.operator import SpectralOperator
+from ncprob.persistence import load
 from ncprob.sets import Box
 from ncprob.training import train
 
@@ -14,5 +15,6 @@ __all__ = [
     "NCPRegressor",
     "SpectralOperator",
     "__version__",
+    "load",
     "train",
 ]

@@ -8,20 +8,22 @@ q_Y = G⁻¹(Φ(q_{Y'}) | x) and F_Y(t | x) = F_{Y'}(Φ⁻¹(G(t | x)) | x).
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Literal, get_args
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from ncprob import mixture
-from ncprob.encoders import ParallelMLP
+from ncprob.encoders import ParallelMLP, encoder_from_state, encoder_state
 from ncprob.optimization import History, Population, Runtime, Schedule, minimize
 from ncprob.pairs import TensorPairs
 from ncprob.preprocessing import SoftScale
+from ncprob.state import State, fill_module, numbered
 from ncprob.transport import Transport
 
 FOLDS = 4
@@ -37,6 +39,9 @@ OUTER_KNOTS = (6.0, 8.0, 12.0)  # where the table goes on, along its slope over 
 MAX_EXTENSION = 20.0  # soft-scaled units: a factor of 5e8 in a logarithmic tail
 
 
+Form = Literal["network", "linear", "quadratic"]
+
+
 @dataclass(frozen=True)
 class Variant:
     """One way to learn the mixture; every variant is trained on all folds, and they are pooled by what each explains.
@@ -48,8 +53,22 @@ class Variant:
     weight_decay: float
     gate: float
     inputs: int | None = None
-    form: Literal["network", "linear", "quadratic"] = "network"
+    form: Form = "network"
     components: int = COMPONENTS
+
+    @classmethod
+    def from_facts(cls, facts: Any) -> Variant:
+        """Inverse of `dataclasses.asdict`, checked."""
+        state = State(facts=facts if isinstance(facts, dict) else {})
+        if set(state.facts) != {field.name for field in fields(cls)}:
+            raise ValueError(f"{facts!r} does not describe a mixture")
+        return cls(
+            weight_decay=float(state.fact("weight_decay", int, float)),
+            gate=float(state.fact("gate", int, float)),
+            inputs=state.fact("inputs", int, type(None)),
+            form=state.choice("form", get_args(Form)),
+            components=state.integer("components", minimum=1, maximum=COMPONENTS),
+        )
 
 
 def variants(weight_decay: float, gate: float, n_rows: int, n_inputs: int, n_plain: int | None = None) -> list[Variant]:
@@ -69,12 +88,43 @@ def variants(weight_decay: float, gate: float, n_rows: int, n_inputs: int, n_pla
     return chosen if n_plain is None else [*chosen, Variant(10 * weight_decay, gate, n_plain)]
 
 
-class SideBySide(nn.Module):
-    """Networks of any kind as one module with the outputs of `ParallelMLP`, (networks, batch, outputs)."""
+class Head(nn.Sequential):
+    """An encoder of any kind, followed by a linear map of its features."""
 
-    def __init__(self, networks: Sequence[nn.Module]) -> None:
+    def __init__(self, encoder: nn.Module, last: nn.Module) -> None:
+        super().__init__(encoder, nn.GELU(), last)
+
+    def state(self) -> State:
+        """What `from_state` needs."""
+        return State(parts={"encoder": encoder_state(self[0]), "last": State(self[2].state_dict())})
+
+    @classmethod
+    def from_state(cls, state: State, encoder: nn.Module | None) -> Head:
+        """The same; an encoder that is not ours is filled in place."""
+        last = state.part("last")
+        weight = last.tensor("weight", torch.float32, (None, None))
+        with torch.device("meta"):
+            linear = nn.Linear(weight.shape[1], weight.shape[0])
+        filled = encoder_from_state(state.part("encoder"), encoder, "x_encoder")
+        return cls(filled, fill_module(linear, last.tensors))
+
+
+class SideBySide(nn.Module):
+    """Networks as one module with the outputs of `ParallelMLP`, (networks, batch, outputs)."""
+
+    def __init__(self, networks: Sequence[Head]) -> None:
         super().__init__()
         self.networks = nn.ModuleList(networks)
+
+    def state(self) -> State:
+        """What `from_state` needs."""
+        return numbered([network.state() for network in self.networks])  # type: ignore[operator]
+
+    @classmethod
+    def from_state(cls, state: State, encoder: nn.Module | None) -> SideBySide:
+        """The same; every network has a copy of the encoder, if this is not ours."""
+        heads = [state.part(str(i)) for i in range(len(state.parts))]
+        return cls([Head.from_state(head, copy.deepcopy(encoder)) for head in heads])
 
     def forward(self, inputs: Any) -> Float[Tensor, "networks batch outputs"]:
         """Outputs of all networks."""
@@ -96,14 +146,14 @@ class MixtureCoordinates(nn.Module):
         What to train.
     n_components : int
         Components of Y; each has its own mixture, dependence between them is left to the operator.
-    networks : Module
+    networks : ParallelMLP or SideBySide
         Maps inputs to (variants × folds, rows, 3 · COMPONENTS · n_components), the folds of the first variant first.
     """
 
     shares: Tensor
     unused: Tensor
 
-    def __init__(self, variants: Sequence[Variant], n_components: int, networks: nn.Module) -> None:
+    def __init__(self, variants: Sequence[Variant], n_components: int, networks: ParallelMLP | SideBySide) -> None:
         super().__init__()
         self.variants, self.n_components, self.networks = tuple(variants), n_components, networks
         self.scale = SoftScale(*torch.ones(3, n_components))  # until `fit`
@@ -119,11 +169,12 @@ class MixtureCoordinates(nn.Module):
         mask = torch.ones(len(variants), n_inputs)
         for row, variant in zip(mask, variants, strict=True):
             row[variant.inputs :] = 0 if variant.inputs is not None else 1
+        squares = torch.tensor([variant.form == "quadratic" for variant in variants])
         networks = ParallelMLP(
             FOLDS * len(variants), n_inputs, hidden_sizes, 3 * COMPONENTS * n_components,
             input_gate=any(variant.gate > 0 for variant in variants), mask=mask.repeat_interleave(FOLDS, dim=0),
             linear_only=torch.tensor([v.form != "network" for v in variants]).repeat_interleave(FOLDS),
-            squares=torch.tensor([v.form == "quadratic" for v in variants]).repeat_interleave(FOLDS),
+            squares=squares.repeat_interleave(FOLDS) if bool(squares.any()) else None,
         )  # fmt: skip
         with torch.no_grad():  # Gaussians start apart, beside each other
             networks.weights[-1].mul_(0.3)
@@ -131,6 +182,29 @@ class MixtureCoordinates(nn.Module):
             for variant, part in zip(variants, means.split(FOLDS), strict=True):
                 part[..., : variant.components] = torch.linspace(-1.5, 1.5, variant.components)
         return cls(variants, n_components, networks)
+
+    # ---------------------------------------------------------------- saving
+
+    def state(self) -> State:
+        """What `from_state` needs."""
+        facts = {"variants": [asdict(v) for v in self.variants], "together": isinstance(self.networks, ParallelMLP)}
+        return State({"shares": self.shares}, facts, {"networks": self.networks.state(), "scale": self.scale.state()})
+
+    @classmethod
+    def from_state(cls, state: State, n_components: int, x_encoder: nn.Module | None = None) -> MixtureCoordinates:
+        """The same coordinates of `n_components` components; an encoder that is not ours is copied and filled."""
+        ways = [Variant.from_facts(facts) for facts in state.fact("variants", list)]
+        shares = state.tensor("shares", torch.float64, (len(ways),))
+        if not ways or bool((shares < 0).any()) or not bool(shares.sum() > 0):
+            raise ValueError("mixtures must have shares that are not negative")
+        scale = SoftScale.from_state(state.part("scale"), n_components)
+        part = state.part("networks")
+        networks: ParallelMLP | SideBySide = (
+            ParallelMLP.from_state(part) if state.fact("together", bool) else SideBySide.from_state(part, x_encoder)
+        )
+        model = cls(ways, n_components, networks).to(shares.device).eval()
+        model.scale, model.shares = scale, shares
+        return model
 
     # ---------------------------------------------------------------- mixtures
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+
+from ncprob.state import State, fill_module
 
 
 class InputGate(nn.Module):
@@ -50,6 +53,19 @@ class MLP(nn.Sequential):
             width = size
         layers.append(nn.Linear(width, n_outputs))
         super().__init__(*layers)
+        self.settings = _settings(n_inputs, hidden_sizes, n_outputs, input_gate)
+
+    def state(self) -> State:
+        """What `from_state` needs."""
+        return State(self.state_dict(), self.settings)
+
+    @classmethod
+    def from_state(cls, state: State) -> MLP:
+        """The same network."""
+        with torch.device("meta"):  # takes its shape without memory, whatever the state says
+            network = cls(**_read_settings(state))
+        fill_module(network, state.tensors)
+        return network
 
 
 class ParallelMLP(nn.Module):
@@ -92,10 +108,25 @@ class ParallelMLP(nn.Module):
         self.register_buffer("mask", torch.ones(n_networks, 1, n_inputs) if mask is None else mask[:, None, :].float())
         straight = torch.zeros(n_networks, dtype=torch.bool) if linear_only is None else linear_only
         self.register_buffer("curved", (~straight).float()[:, None, None])
+        self.settings = {"n_networks": n_networks, **_settings(n_inputs, hidden_sizes, n_outputs, input_gate)}
         self.square: nn.Parameter | None = None
-        if squares is not None and bool(squares.any()):
+        if squares is not None:
             self.square = nn.Parameter(torch.zeros(n_networks, n_inputs, n_outputs))
             self.register_buffer("squared", squares.float()[:, None, None])
+
+    def state(self) -> State:
+        """What `from_state` needs."""
+        return State(self.state_dict(), self.settings | {"squares": self.square is not None})
+
+    @classmethod
+    def from_state(cls, state: State) -> ParallelMLP:
+        """The same networks."""
+        with torch.device("meta"):
+            n_networks = state.integer("n_networks", minimum=1)
+            squares = torch.zeros(n_networks, dtype=torch.bool) if state.fact("squares", bool) else None
+            networks = cls(n_networks, **_read_settings(state), squares=squares)
+        fill_module(networks, state.tensors)
+        return networks
 
     def forward(self, inputs: Float[Tensor, "*networks batch inputs"]) -> Float[Tensor, "networks batch outputs"]:
         """Outputs of all networks, for one batch or a batch of each network's own."""
@@ -113,6 +144,39 @@ class ParallelMLP(nn.Module):
     def penalties(self) -> Float[Tensor, " networks"]:
         """Σ_j |g_mj| over the inputs that each network sees."""
         return (self.gates * self.mask).abs().sum(dim=(1, 2))
+
+
+def encoder_state(encoder: nn.Module) -> State:
+    """What `encoder_from_state` needs: of an encoder that is not ours its weights alone, since code is not saved."""
+    if type(encoder) is MLP:
+        return State(facts={"kind": "MLP"}, parts={"network": encoder.state()})
+    return State(encoder.state_dict(), {"kind": "custom"})
+
+
+def encoder_from_state(state: State, like: nn.Module | None, name: str) -> nn.Module:
+    """The encoder; one that is not ours takes the architecture of `like`, which is filled in place."""
+    kind = state.fact("kind", str)
+    if kind == "MLP":
+        return MLP.from_state(state.part("network"))
+    if kind != "custom" or like is None:
+        raise ValueError(f"there is no {name} to fill with weights of kind {kind!r}")
+    device = next((tensor.device for tensor in state.tensors.values()), None)
+    return fill_module(like, state.tensors).to(device)  # with all that it keeps beside its weights
+
+
+def _settings(n_inputs: int, hidden_sizes: Sequence[int], n_outputs: int, input_gate: bool) -> dict[str, Any]:
+    """Sizes of a network, as `_read_settings` takes them."""
+    sizes = {"n_inputs": int(n_inputs), "hidden_sizes": [int(s) for s in hidden_sizes], "n_outputs": int(n_outputs)}
+    return {**sizes, "input_gate": bool(input_gate)}
+
+
+def _read_settings(state: State) -> dict[str, Any]:
+    return {
+        "n_inputs": state.integer("n_inputs", minimum=0),
+        "hidden_sizes": state.integers("hidden_sizes", minimum=1),
+        "n_outputs": state.integer("n_outputs", minimum=1),
+        "input_gate": state.fact("input_gate", bool),
+    }
 
 
 def _uniform(*shape: int, fan_in: int) -> nn.Parameter:

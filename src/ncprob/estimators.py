@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
@@ -18,8 +19,11 @@ from ncprob._validation import check_probabilities
 from ncprob.base import NCPEstimator
 from ncprob.calibration import ConformalCalibrator
 from ncprob.distribution import ConditionalDistribution
+from ncprob.persistence import plain_names, read_names, savable
+from ncprob.state import State, to_array
 
 
+@savable
 class NCPRegressor(RegressorMixin, NCPEstimator):
     """Learn the conditional distribution of y given X once, then ask it anything.
 
@@ -194,7 +198,8 @@ class NCPRegressor(RegressorMixin, NCPEstimator):
         >>> calibrated.predict_interval([[0.5]], coverage=0.9).shape
         (1, 2)
         """
-        law = self._law(X_cal, "X_cal")
+        x = self._checked(X_cal, "X_cal")
+        law = self._law(x)
         target = frames.check_target(y_cal, len(law), "y_cal")
         if target.reshape(len(target), -1).shape[1] != len(self.target_names_):
             raise ValueError(
@@ -204,11 +209,39 @@ class NCPRegressor(RegressorMixin, NCPEstimator):
         weights = None if sample_weight is None else frames.check_weights(sample_weight, len(target))
         calibrated = copy.copy(self)
         calibrated._calibrator = ConformalCalibrator(law, target, weights, method)
+        calibrated._calibration_rows = (x.copy(), target.copy(), weights)
         return calibrated
 
     def expectation(self, f: Callable[[NDArray[np.float64]], ArrayLike], X: Any) -> NDArray[np.float64]:
         """E[f(y) | X] for a vectorised `f`: (m, q) → (m,) or (m, k)."""
         return self.predict_distribution(X).expectation(f)
+
+    def _own_state(self) -> State:
+        facts = {"target_names": plain_names(self.target_names_), "vector_target": self._vector_target}
+        if self._calibrator is None:
+            return State(facts=facts)
+        x, target, weights = self._calibration_rows
+        tensors = {"calibration.x": to_array(x), "calibration.y": to_array(target)}
+        if weights is not None:
+            tensors["calibration.weights"] = to_array(weights)
+        return State(tensors, {**facts, "calibration": self._calibrator.method})
+
+    def _restore_own(self, state: State) -> None:
+        self.target_names_ = read_names(state.fact("target_names", list))
+        self._vector_target, self._calibrator = state.fact("vector_target", bool), None
+        q = self._training_y.shape[1]
+        if len(self.target_names_) != q or (q > 1 and not self._vector_target):
+            raise ValueError("targets must have a name each")
+        if "calibration" not in state.facts:
+            return
+        # Laws are formed again rather than stored: they are much larger than the rows.
+        n = len(state.tensors.get("calibration.x", ()))
+        x = state.array("calibration.x", torch.float64, (n, *self._training_x.shape[1:]))
+        target = state.array("calibration.y", torch.float64, (n, q)[: state.tensors["calibration.y"].ndim])
+        given = "calibration.weights" in state.tensors
+        weights = state.array("calibration.weights", torch.float64, (n,)) if given else None
+        self._calibrator = ConformalCalibrator(self._law(x), target, weights, state.fact("calibration", str))
+        self._calibration_rows = (x, target, weights)
 
     def _shaped(self, answer: NDArray[np.float64], extra: int = 0) -> NDArray[np.float64]:
         """Give answers for a one-column table y their component axis back."""
@@ -221,6 +254,7 @@ class NCPRegressor(RegressorMixin, NCPEstimator):
         return tags
 
 
+@savable
 class NCPClassifier(ClassifierMixin, NCPEstimator):
     """Class probabilities by the same operator: P(Y = c | x) ∝ P(Y = c) max(0, 1 + Σ_i s_i u_i(x) v_i(c)).
 
@@ -232,6 +266,8 @@ class NCPClassifier(ClassifierMixin, NCPEstimator):
     ----------
     classes_ : ndarray
         The classes, sorted.
+    target_names_ : list
+        Name of the target, 0 if it had none.
 
     Examples
     --------
@@ -268,7 +304,7 @@ class NCPClassifier(ClassifierMixin, NCPEstimator):
             held_x = frames.check_features(self, held_x, reset=False, tabular=tabular)
             held = held_x, _class_numbers(frames.check_labels(held_labels, len(held_x)), classes)
             frames.check_held_out_length(held_x)
-        self.classes_ = classes
+        self.classes_, self.target_names_ = classes, frames.target_names(y)[:1]
         one_hot = replace(recipe, n_classes=len(classes), coordinates="raw")
         self._learn(x, numbers.astype(np.float64), weights, held, one_hot)
         return self
@@ -290,6 +326,29 @@ class NCPClassifier(ClassifierMixin, NCPEstimator):
             raise ValueError(f"`B` must hold labels seen in `y`; got {unknown.tolist()}. Choose among {self.classes_}.")
         numbers = np.flatnonzero(np.isin(self.classes_, labels))
         return super().given_target(lambda y: np.isin(y[:, 0], numbers))
+
+    def _own_state(self) -> State:
+        kind = self.classes_.dtype
+        if kind.kind not in "biufUO" or (kind.kind == "O" and not all(isinstance(c, str) for c in self.classes_)):
+            raise TypeError(
+                f"classes must be numbers or text to be saved; got {kind} values such as {self.classes_[0]!r}. "
+                "Turn the labels into text before `fit`."
+            )
+        names = plain_names(self.target_names_)
+        return State(facts={"classes": self.classes_.tolist(), "dtype": kind.str, "target_names": names})
+
+    def _restore_own(self, state: State) -> None:
+        classes, kind = state.fact("classes", list), np.dtype(state.fact("dtype", str))
+        plain = all(isinstance(label, str | int | float | bool) for label in classes)
+        if kind.kind not in "biufUO" or kind.itemsize > 2**16 or not plain:
+            raise ValueError("classes must be numbers or text")
+        self.classes_ = np.array(classes, dtype=kind)
+        self.target_names_ = read_names(state.fact("target_names", list))
+        numbers = self._model.support.values
+        if len(self.target_names_) != 1:
+            raise ValueError("the target must have a name")
+        if len(classes) == 0 or not bool(((numbers >= 0) & (numbers < len(classes)) & (numbers % 1 == 0)).all()):
+            raise ValueError("atoms must be numbers of classes")
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Class probabilities, shape (n, n_classes); rows add to one."""

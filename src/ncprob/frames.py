@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import narwhals.stable.v1 as nw
@@ -14,6 +16,23 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import validate_data
 
 TEXT = (nw.String, nw.Categorical, nw.Enum)
+
+
+def from_columns(columns: Mapping[str, NDArray[Any]]) -> Any:
+    """A data frame of whichever library is installed."""
+    for backend in ("pyarrow", "pandas", "polars"):
+        if importlib.util.find_spec(backend) is not None:
+            return nw.from_dict(dict(columns), backend=backend).to_native()
+    raise ValueError("tables need a library of data frames. Install one: pip install pyarrow")
+
+
+def to_columns(data: Any) -> dict[str, NDArray[Any]]:
+    """Columns of a data frame by name; names of several parts are joined by "_"."""
+    frame = nw.from_native(data, eager_only=True)
+    return {
+        "_".join(map(str, name)) if isinstance(name, tuple) else str(name): frame[name].to_numpy()
+        for name in frame.columns
+    }
 
 
 def is_frame(data: Any) -> bool:

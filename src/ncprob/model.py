@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ncprob.coordinates import SCORE_ROWS, MixtureCoordinates
 from ncprob.distribution import ConditionalDistribution
 from ncprob.operator import SpectralOperator
 from ncprob.pairs import select
+from ncprob.state import State, numbered
 from ncprob.support import Support
 from ncprob.transport import Transport
 from ncprob.trees import TreeInputs
@@ -39,6 +41,47 @@ class FittedModel:
     def coordinates(self) -> str:
         """`"raw"` or `"residual"`."""
         return "raw" if self.residual is None else "residual"
+
+    def state(self) -> State:
+        """What `from_state` needs."""
+        parts = {"operators": numbered([op.state() for op in self.operators]), "support": self.support.state()}
+        if self.residual is not None:
+            parts["residual"] = self.residual.state()
+        if self.trees is not None:
+            parts["trees"] = self.trees.state()
+        tensors = {} if self.integer is None else {"integer": self.integer}
+        return State(tensors, {"ranks": self.ranks}, parts)
+
+    @classmethod
+    def from_state(
+        cls,
+        state: State,
+        n_inputs: int,
+        x_encoder: nn.Module | None = None,
+        y_encoder: nn.Module | None = None,
+    ) -> FittedModel:
+        """The same model of `n_inputs` encoded columns; encoders that are not ours are copied and filled."""
+        support = Support.from_state(state.part("support"))
+        q = support.n_components
+        operators = [
+            SpectralOperator.from_state(part, *copy.deepcopy((x_encoder, y_encoder)))  # at once: they may be one module
+            for part in state.sequence("operators")
+        ]
+        ranks = state.integers("ranks", minimum=0)
+        if len(ranks) != len(operators) or any(k > op.rank for k, op in zip(ranks, operators, strict=True)):
+            raise ValueError("every operator must have a rank up to its number of features")
+        if support.features.shape[1] != (sum(ranks) if operators else 1):
+            raise ValueError("atoms must have as many features as the operators together")
+        residual = state.parts.get("residual")
+        trees = state.parts.get("trees")
+        return cls(
+            operators,
+            ranks,
+            support,
+            None if residual is None else MixtureCoordinates.from_state(residual, q, x_encoder),
+            state.tensor("integer", torch.bool, (q,)) if "integer" in state.tensors else None,
+            None if trees is None else TreeInputs.from_state(trees, n_inputs),
+        )
 
     def inputs(self, x: Any) -> Any:
         """x with what the trees say of it, as coordinates and operators see it."""

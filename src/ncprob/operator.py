@@ -16,8 +16,10 @@ from torch import Tensor, nn
 
 from ncprob._validation import check_choice, check_integer
 from ncprob.distribution import ConditionalDistribution
+from ncprob.encoders import encoder_from_state, encoder_state
 from ncprob.linalg import symmetric_inverse_sqrt, truncated_svd
 from ncprob.pairs import as_pairs, to_device
+from ncprob.state import State, fill_module
 from ncprob.statistics import PairMoments
 from ncprob.support import Support
 
@@ -72,6 +74,27 @@ class SpectralOperator(nn.Module):
         self.register_buffer("right_map", torch.eye(rank))
         self.register_buffer("whitened_values", torch.zeros(rank))
         self.register_buffer("_kind", torch.zeros((), dtype=torch.int64))
+
+    def state(self) -> State:
+        """What `from_state` needs."""
+        own = dict(self.named_parameters(recurse=False)) | dict(self.named_buffers(recurse=False))
+        parts = {"x_encoder": encoder_state(self.x_encoder), "y_encoder": encoder_state(self.y_encoder)}
+        return State(own, {"rank": self.rank}, parts)
+
+    @classmethod
+    def from_state(
+        cls, state: State, x_encoder: nn.Module | None = None, y_encoder: nn.Module | None = None
+    ) -> SpectralOperator:
+        """The same operator; encoders that are not ours are filled in place."""
+        left = encoder_from_state(state.part("x_encoder"), x_encoder, "x_encoder")
+        right = encoder_from_state(state.part("y_encoder"), y_encoder, "y_encoder")
+        with torch.device("meta"):
+            operator = cls(nn.Identity(), nn.Identity(), state.integer("rank", minimum=1))
+        fill_module(operator, state.tensors)
+        operator.x_encoder, operator.y_encoder = left, right
+        if not 0 <= int(operator._kind) < len(POSTPROCESSINGS):
+            raise ValueError(f"post-processing {int(operator._kind)} is none of {POSTPROCESSINGS}")
+        return operator
 
     @property
     def postprocessing(self) -> str:

@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ncprob.state import State
+
 NORMAL_IQR = 1.3489795  # interquartile range of the standard normal law
 MAX_CORE = 5.0  # robust standard deviations
 MAX_LEVELS = 32
@@ -51,6 +53,17 @@ def _center_scale_core(values: Float[Tensor, "rows columns"]) -> tuple[Tensor, T
     return center, scale, _order_statistic(sizes, 0.99).clamp(1, MAX_CORE)
 
 
+def _scale_state(scale: InputScaler | SoftScale) -> State:
+    return State({"center": scale.center, "scale": scale.scale, "core": scale.core})
+
+
+def _read_scale(state: State, n_columns: int) -> list[Tensor]:
+    parts = [state.tensor(name, torch.float64, (n_columns,)) for name in ("center", "scale", "core")]
+    if not all(bool((part > 0).all()) for part in parts[1:]):
+        raise ValueError("scales must be positive")
+    return parts
+
+
 @dataclass(frozen=True)
 class InputScaler:
     """Columns of X: robust standardisation, linear for 99 % of the rows and bounded beyond.
@@ -74,6 +87,15 @@ class InputScaler:
         tensor([0.0000, 0.8100, 1.6200, 3.3500])
         """
         return cls(*_center_scale_core(x))
+
+    def state(self) -> State:
+        """What `from_state` needs."""
+        return _scale_state(self)
+
+    @classmethod
+    def from_state(cls, state: State, n_columns: int) -> InputScaler:
+        """A scaler of `n_columns` columns."""
+        return cls(*_read_scale(state, n_columns))
 
     def __call__(self, x: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows columns"]:
         """Scaled inputs, float32."""
@@ -108,6 +130,27 @@ class TableEncoder:
         numeric = [column for column in range(x.shape[1]) if column not in levels]
         return cls(InputScaler.fit(x[:, numeric]), numeric, levels)
 
+    @property
+    def n_inputs(self) -> int:
+        """Columns that a network sees."""
+        return len(self.numeric) + sum(min(count, MAX_LEVELS) for count in self.levels.values())
+
+    def state(self) -> State:
+        """What `from_state` needs."""
+        facts = {"columns": len(self.numeric) + len(self.levels), "categorical": [list(p) for p in self.levels.items()]}
+        return State(facts=facts, parts={"scaler": self.scaler.state()})
+
+    @classmethod
+    def from_state(cls, state: State, n_columns: int) -> TableEncoder:
+        """An encoder of tables with `n_columns` columns."""
+        state.integer("columns", n_columns, n_columns)
+        pairs = [State(facts={"pair": pair}).integers("pair", minimum=0) for pair in state.fact("categorical", list)]
+        levels = {column: count for column, count in pairs if column < n_columns}
+        if len(levels) != len(pairs):
+            raise ValueError("categorical columns must be columns of X, each named once")
+        numeric = [column for column in range(n_columns) if column not in levels]
+        return cls(InputScaler.from_state(state.part("scaler"), len(numeric)), numeric, levels)
+
     def __call__(self, x: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows inputs"]:
         """Inputs of a network, float32."""
         parts = [self.scaler(x[:, self.numeric])]
@@ -133,6 +176,15 @@ class SoftScale:
     def fit(cls, y: Float[Tensor, "rows columns"]) -> SoftScale:
         """Learn centre, scale and core of every column."""
         return cls(*_center_scale_core(y))
+
+    def state(self) -> State:
+        """What `from_state` needs."""
+        return _scale_state(self)
+
+    @classmethod
+    def from_state(cls, state: State, n_columns: int) -> SoftScale:
+        """A scale of `n_columns` columns."""
+        return cls(*_read_scale(state, n_columns))
 
     def __call__(self, y: Float[Tensor, "... columns"]) -> Float[Tensor, "... columns"]:
         """Scaled values, float64.

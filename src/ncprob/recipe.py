@@ -18,6 +18,7 @@ from ncprob.coordinates import (
     COMPONENTS,
     FOLDS,
     SCORE_ROWS,
+    Head,
     MixtureCoordinates,
     SideBySide,
     Variant,
@@ -319,7 +320,9 @@ def _operator_terms(candidate: Candidate) -> OperatorTerms:
         values = operator.singular_values.detach().double().cpu().numpy()
         if rank == 0:
             # The marginal law is an operator with one singular value of zero: nothing to learn, no error in it.
-            members.append(OperatorTerms(len(training), 1, float(values.max()), 0, 0, 0, 0, 0, 1, 1, 0, 0))
+            members.append(
+                OperatorTerms(len(training), 1, float(values.max()), 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0)
+            )
             continue
         members.append(
             estimate_terms(
@@ -491,7 +494,7 @@ def _fit_coordinates(rows: Rows, recipe: Recipe) -> MixtureCoordinates:
             model = MixtureCoordinates.for_table(ways, q, sample.x.shape[1], halves)
         else:
             encoders = [copy.deepcopy(recipe.x_encoder) for _ in range(FOLDS)]
-            heads = [nn.Sequential(e, nn.GELU(), nn.LazyLinear(3 * COMPONENTS * q)) for e in encoders]
+            heads = [Head(encoder, nn.LazyLinear(3 * COMPONENTS * q)) for encoder in encoders]
             model = MixtureCoordinates([Variant(3 * decay, gate)], q, SideBySide(heads))
         model = model.to(recipe.device)
         model.parameters_at(select(sample.x, slice(0, 2)))  # lazy layers take their shape

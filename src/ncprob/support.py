@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ncprob.state import State
+
 MAX_ATOMS = 4096  # resolution 1/4096 of the marginal mass, far below the sampling error of as many rows
 TAIL_ATOMS = 128
 
@@ -49,7 +51,35 @@ class Support:
             values, features, weights = values[order], features[order], weights[order]
             self.public_order = torch.argsort(order)
         self.values, self.features, self.weights = values, features, weights / weights.sum()
-        self._orders = [torch.argsort(column, stable=True) for column in values.mT] if self.n_components > 1 else None
+        self._orders = self._component_orders()
+
+    def _component_orders(self) -> list[Tensor] | None:
+        return [torch.argsort(column, stable=True) for column in self.values.mT] if self.n_components > 1 else None
+
+    def state(self) -> State:
+        """What `from_state` needs."""
+        tensors = {"values": self.values, "features": self.features, "weights": self.weights}
+        return State(tensors if self.public_order is None else {**tensors, "public_order": self.public_order})
+
+    @classmethod
+    def from_state(cls, state: State) -> Support:
+        """The same support to the last bit: nothing is sorted or normalised again."""
+        values = state.tensor("values", torch.float64, (None, None))
+        n_atoms, n_components = values.shape
+        features = state.tensor("features", torch.float32, (n_atoms, None))
+        weights = state.tensor("weights", torch.float64, (n_atoms,))
+        if min(values.shape) == 0 or bool((weights < 0).any()) or abs(float(weights.sum()) - 1) > 1e-6:
+            raise ValueError("atoms must have weights that are not negative and add to one")
+        support = cls.__new__(cls)
+        support.values, support.features, support.weights = values, features, weights
+        support.n_components, support.public_order = n_components, None
+        if n_components == 1:
+            order = support.public_order = state.tensor("public_order", torch.int64, (n_atoms,))
+            positions = torch.arange(n_atoms, device=order.device)
+            if bool((values[1:] < values[:-1]).any()) or not torch.equal(order.sort().values, positions):
+                raise ValueError("atoms must be sorted and their order a permutation")
+        support._orders = support._component_orders()
+        return support
 
     def __len__(self) -> int:
         return len(self.values)

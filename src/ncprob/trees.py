@@ -8,6 +8,7 @@ new rows (stacking: Wolpert 1992, Breiman 1996).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,9 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
 from torch import Tensor
+
+from ncprob.ensembles import TreeEnsemble
+from ncprob.state import State, numbered
 
 N_TREES = 150
 FOREST_FOLDS = 5  # where rows have weights
@@ -36,18 +40,28 @@ class TreeInputs:
     predicts y itself more sharply.
     """
 
-    def __init__(
-        self, forest: list[ExtraTreesRegressor], boosted: list[list[HistGradientBoostingRegressor]], n_columns: int
-    ) -> None:
-        self.forest, self.boosted, self.n_columns = forest, boosted, n_columns
+    def __init__(self, forest: TreeEnsemble, boosted: Sequence[TreeEnsemble]) -> None:
+        self.ensembles = (forest, *boosted)
+
+    @property
+    def n_columns(self) -> int:
+        """Columns of all ensembles."""
+        return sum(ensemble.n_outputs for ensemble in self.ensembles)
 
     def __call__(self, x: Float[Tensor, "rows inputs"]) -> Float[Tensor, "rows columns"]:
         """Columns for new rows: averages over trees and over folds."""
         table = x.cpu().numpy()
-        if len(table) == 0:
-            return x.new_zeros(0, self.n_columns)
-        columns = [_average(models, table) for models in (self.forest, *self.boosted)]
-        return torch.as_tensor(np.concatenate(columns, axis=1)).to(x)
+        return torch.as_tensor(np.concatenate([ensemble(table) for ensemble in self.ensembles], axis=1)).to(x)
+
+    def state(self) -> State:
+        """What `from_state` needs."""
+        return numbered([ensemble.state() for ensemble in self.ensembles])
+
+    @classmethod
+    def from_state(cls, state: State, n_inputs: int) -> TreeInputs:
+        """Trees over `n_inputs` columns."""
+        ensembles = [TreeEnsemble.from_state(state.part(str(i)), n_inputs) for i in range(max(1, len(state.parts)))]
+        return cls(ensembles[0], ensembles[1:])
 
     @classmethod
     def fit(
@@ -76,19 +90,14 @@ class TreeInputs:
         forest, outputs = _forest(table, wanted, mass, seed)
         if n_judges:
             blind, _ = _forest(table[:n], wanted[:n], None if mass is None else mass[:n], seed)
-            outputs[n:] = _average(blind, table[n:])
+            outputs[n:] = TreeEnsemble.from_forests(blind)(table[n:])
         boosted, columns = [], [outputs]
         for target in targets.T[:MAX_BOOSTED]:
             folds, predictions = _boosting(table, target, mass, seed, n_judges)
-            boosted.append(folds)
+            boosted.append(TreeEnsemble.from_boosting(folds))
             columns.append(predictions[:, None])
         unseen = torch.as_tensor(np.concatenate(columns, axis=1)).to(x)
-        return cls(forest, boosted, unseen.shape[1]), unseen
-
-
-def _average(models: list[Any], x: NDArray[Any]) -> NDArray[np.float64]:
-    """Mean prediction of several models, (rows, outputs)."""
-    return np.mean([model.predict(x) for model in models], axis=0).reshape(len(x), -1)
+        return cls(TreeEnsemble.from_forests(forest), boosted), unseen
 
 
 def worth_growing(x: Float[Tensor, "rows inputs"]) -> bool:

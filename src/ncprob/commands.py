@@ -1,0 +1,268 @@
+"""Commands that read tables: `fit`, `predict` and `report`. Bad input is a `ValueError` with one clear line."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.metrics import r2_score
+from tqdm.auto import tqdm
+
+from ncprob import frames, storage
+from ncprob.estimators import NCPClassifier, NCPRegressor
+from ncprob.metrics import crps_from_atoms, interval_coverage
+from ncprob.persistence import load
+from ncprob.questions import DEFAULT_LEVELS, Model, Say, Wanted, check_no_moments, target_labels
+from ncprob.tables import STANDARD, Table, check_writable, read_table, replacing, write_table
+
+CHUNK = 16384  # rows predicted at once: bounds memory
+MARGINAL_LEVELS = np.linspace(0.0005, 0.9995, 1000)
+Columns = dict[str, NDArray[Any]]
+
+
+# -------------------------------------------------------------------- fit
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Which columns of a table are what."""
+
+    targets: Sequence[str]
+    drop: Sequence[str] = ()
+    weights: str | None = None
+    text: Sequence[str] = ()
+    classify: bool = False
+
+    def features(self, table: Table) -> list[str]:
+        """Columns that are inputs; every column that is named must exist."""
+        special = [*self.targets, *self.drop, *([] if self.weights is None else [self.weights])]
+        for name in [*special, *self.text]:
+            table.values(name)
+        chosen = [name for name in table.names if name not in special]
+        if len(set(self.targets)) != len(self.targets) or set(self.targets) & set(self.drop):
+            raise ValueError("--target names a column twice, or one that --drop names too. Name each once.")
+        if not chosen:
+            raise ValueError(f"{table.source} has no column left as input. Drop fewer columns.")
+        return chosen
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """Settings of a fit that are not about columns."""
+
+    out: Path
+    estimator: dict[str, Any] = field(default_factory=dict)
+    delimiter: str | None = None
+    drop_missing: bool = False
+    test: str | None = None
+
+
+def fit(data: str, roles: Roles, settings: FitSettings, say: Say) -> None:
+    """Fit a model on a table, save it and say how good it is."""
+    storage.check_target(settings.out)
+    table = read_table(data, settings.delimiter)
+    features = roles.features(table)
+    as_text = {name for name in features if name in roles.text or table.is_text(name)}
+    classify = roles.classify or _has_classes(table, roles)
+    if settings.drop_missing:
+        table = _complete_rows(table, features, as_text, roles, classify, say)
+    X = frames.from_columns(_columns(table, features, as_text))
+    y = _target(table, roles.targets, classify)
+    weights = None if roles.weights is None else table.numbers(roles.weights)
+    test = None if settings.test is None else read_table(settings.test, settings.delimiter)
+    model = (NCPClassifier if classify else NCPRegressor)(**settings.estimator)
+    start = time.perf_counter()
+    model.fit(X, y, sample_weight=weights)
+    model.target_names_ = list(roles.targets)
+    seconds = time.perf_counter() - start
+    model.save(settings.out)
+    say(f"{', '.join(roles.targets)} given {_counted(features, as_text)}")
+    say(f"{len(table):,} rows, fitted in {seconds:.1f} s")
+    for line in _held_out(model):
+        say(line)
+    if test is not None:
+        say(f"{test.source} ({len(test):,} rows): {_scores(model, test)}")
+    say(f"Saved to {settings.out}")
+
+
+def _has_classes(table: Table, roles: Roles) -> bool:
+    """Whether the target is text; of several targets none may be."""
+    text = [name for name in roles.targets if name in roles.text or table.is_text(name)]
+    if (text or roles.classify) and len(roles.targets) > 1:
+        raise ValueError("--target must name one column for classes. Fit one model for each.")
+    return bool(text)
+
+
+def _columns(table: Table, names: Sequence[str], as_text: set[str]) -> Columns:
+    return {name: table.text(name) if name in as_text else table.numbers(name) for name in names}
+
+
+def _target(table: Table, targets: Sequence[str], classify: bool) -> Any:
+    if classify:
+        return _labels(table, targets[0])
+    numbers = [table.numbers(name) for name in targets]
+    return numbers[0] if len(targets) == 1 else np.stack(numbers, axis=1)
+
+
+def _labels(table: Table, name: str) -> NDArray[Any]:
+    """Classes as text, whole numbers as such."""
+    if table.is_text(name):
+        return table.text(name).astype(str)
+    numbers = table.numbers(name)
+    return numbers.astype(np.int64) if np.all(numbers == np.round(numbers)) else numbers
+
+
+def _complete_rows(
+    table: Table, features: list[str], as_text: set[str], roles: Roles, classify: bool, say: Say
+) -> Table:
+    used = [*features, *roles.targets, *([] if roles.weights is None else [roles.weights])]
+    text = as_text | (set(roles.targets) if classify else set())
+    missing = np.any([table.missing(name, text=name in text) for name in used], axis=0)
+    if missing.all():
+        raise ValueError(f"{table.source} has missing values in every row. --drop the columns that have them.")
+    if missing.any():
+        say(f"Left out {int(missing.sum()):,} of {len(table):,} rows, which have missing values.")
+    return table.keep(~missing)
+
+
+def _counted(features: Sequence[str], as_text: set[str]) -> str:
+    words = f", {len(as_text)} of them text" if as_text else ""
+    return f"{len(features)} input{'s' * (len(features) > 1)}{words}"
+
+
+def _held_out(model: Model) -> Iterator[str]:
+    """How the model does on rows that were held out while fitting, and what speaks against it."""
+    yield f"{model.coordinates_} coordinates, rank {model.rank_}, {model.n_steps_} steps"
+    figures = model.diagnostics()
+    if figures.n_held_out:
+        yield (
+            f"{figures.n_held_out} held-out rows: 90 % intervals cover {figures.coverage_90:.1%}, "
+            f"F(y|x) uniform with p = {figures.pit_pvalue:.2f}, loss {figures.held_out_loss:.3f}"
+        )
+    yield from (f"! {warning}" for warning in figures.warnings)
+
+
+def _scores(model: Model, test: Table) -> str:
+    """Scores on a table of its own, beside those of a law that knows nothing of the inputs."""
+    X = frames.from_columns(model_columns(model, test))
+    if isinstance(model, NCPClassifier):
+        return _class_scores(model, X, _labels(test, model.target_names_[0]))
+    law = model.predict_distribution(X)
+    intervals = [*frames.to_columns(model.predict_interval(X, coverage=0.9)).values()]
+    targets = np.stack([test.numbers(name) for name in model.target_names_], axis=1)
+    crps, means = (table.reshape(targets.shape) for table in (law.crps(targets), law.mean()))
+    parts = []
+    for k, name in enumerate(model.target_names_):
+        y = targets[:, k]
+        atoms = np.quantile(model._training_y[:, k].cpu().numpy(), MARGINAL_LEVELS)
+        covered = interval_coverage(y, np.stack(intervals[2 * k : 2 * k + 2], axis=1))
+        parts.append(
+            f"{name} CRPS {crps[:, k].mean():.4g} (without inputs: {crps_from_atoms(y, atoms):.4g}), "
+            f"90 % intervals cover {covered:.1%}, R² {r2_score(y, means[:, k]):.3f}"
+        )
+    return "; ".join(parts)
+
+
+def _class_scores(model: NCPClassifier, X: Any, labels: NDArray[Any]) -> str:
+    chances = model.predict_proba(X)
+    hit = labels.astype(str)[:, None] == model.classes_.astype(str)
+    marginal = np.zeros(len(model.classes_))
+    law = model.given(np.ones(len(model._training_x), dtype=bool))
+    marginal[law.atoms.astype(int)] = law.weights()[0]
+    losses = [-np.log((hit * p).sum(axis=1).clip(1e-15)).mean() for p in (chances, marginal)]
+    accuracy = hit[np.arange(len(hit)), chances.argmax(axis=1)].mean()
+    return f"accuracy {accuracy:.1%}, log loss {losses[0]:.3f} (without inputs: {losses[1]:.3f})"
+
+
+# -------------------------------------------------------------------- predict
+
+
+def predict(
+    path: str, data: str, wanted: Wanted, out: str = STANDARD, keep: Sequence[str] = (), delimiter: str | None = None
+) -> None:
+    """Write predictions for the rows of a table."""
+    if out != STANDARD:
+        check_writable(out)
+    model = load(path)
+    table = read_table(data, delimiter)
+    kept: Columns = {name: table.values(name) for name in (table.names if list(keep) == ["*"] else keep)}
+    columns = model_columns(model, table)
+    parts = []
+    for start in tqdm(range(0, len(table), CHUNK), desc="predicting", disable=None, leave=False):
+        rows = slice(start, start + CHUNK)
+        X = frames.from_columns({name: column[rows] for name, column in columns.items()})
+        parts.append(
+            _class_answers(model, X, wanted) if isinstance(model, NCPClassifier) else _answers(model, X, wanted)
+        )
+    answers = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    write_table({**{name: column for name, column in kept.items() if name not in answers}, **answers}, out)
+
+
+def model_columns(model: Model, table: Table) -> Columns:
+    """The columns of a table that a model was fitted on, in its order; others are not looked at."""
+    names = list(getattr(model, "feature_names_in_", []))
+    if not names:
+        if len(table.names) != model.n_features_in_:
+            raise ValueError(
+                f"{table.source} must have {model.n_features_in_} columns, as many as X in fit, which had no names; "
+                f"it has {len(table.names)}. Leave out the others."
+            )
+        names = table.names
+    absent = [name for name in names if name not in table.names]
+    if len(absent) > 1:
+        listed = ", ".join(map(repr, absent[:5])) + (", …" if len(absent) > 5 else "")
+        raise ValueError(f"{table.source} lacks {len(absent)} columns of the model: {listed}. Add them.")
+    return _columns(table, names, set(model.categories_))
+
+
+def _answers(model: NCPRegressor, X: Any, wanted: Wanted) -> Columns:
+    """Mean and quantiles unless something else is asked for."""
+    law = model.predict_distribution(X)
+    answers: Columns = {}
+    if wanted.mean or wanted.nothing:
+        answers |= _named(model, "mean", law.mean())
+    if wanted.std:
+        answers |= _named(model, "std", law.std())
+    levels = wanted.quantiles or (DEFAULT_LEVELS if wanted.nothing else ())
+    if levels:
+        answers |= frames.to_columns(model.predict_quantiles(X, alpha=list(levels)))
+    if wanted.intervals:
+        answers |= frames.to_columns(model.predict_interval(X, coverage=list(wanted.intervals)))
+    return answers
+
+
+def _named(model: NCPRegressor, what: str, answer: NDArray[np.float64]) -> Columns:
+    table = answer.reshape(len(answer), -1)
+    return {f"{name}_{what}": table[:, k] for k, name in enumerate(model.target_names_)}
+
+
+def _class_answers(model: NCPClassifier, X: Any, wanted: Wanted) -> Columns:
+    check_no_moments(wanted)
+    chances, name = model.predict_proba(X), model.target_names_[0]
+    labels = model.classes_[chances.argmax(axis=1)]
+    return {f"{name}_predicted": labels} | {f"{name}_{label}": chances[:, k] for k, label in enumerate(model.classes_)}
+
+
+# -------------------------------------------------------------------- report
+
+
+def report(path: str, data: str, out: str, title: str | None, delimiter: str | None) -> None:
+    """Write a page about a model and how it does on a table."""
+    try:
+        page = importlib.import_module("ncprob.report")  # late: it needs the libraries of plots
+    except ModuleNotFoundError as error:
+        raise ValueError(f"a report needs {error.name}, which is not installed: pip install 'ncprob[plot]'") from error
+    check_writable(out)
+    model = load(path)
+    table = read_table(data, delimiter)
+    X = frames.from_columns(model_columns(model, table))
+    targets = target_labels(model)
+    y = _target(table, targets, isinstance(model, NCPClassifier))
+    with replacing(out) as partial:
+        page.write_report(model, X, y, partial, title=title)
