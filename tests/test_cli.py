@@ -1,12 +1,13 @@
 """The command line: answers as in Python, and one clear line for whatever is wrong."""
 
 import gzip
+import importlib.util
 import json
 import os
-import sys
 import types
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 
 from ncprob import NCPRegressor, __version__, cli, commands, load, questions, trees
 from ncprob.cli import app
+from ncprob.report import writing
 from ncprob.tables import read_table
 
 N = 150
@@ -324,7 +326,7 @@ def test_models_without_names(work, tmp_path):
     X = rng.normal(size=(N, 2))
     NCPRegressor(max_steps=20, coordinates="raw", random_state=0).fit(X, X).save(tmp_path / "m")
     lines = run("predict", tmp_path / "m", "-", "--mean", text="a,b\n1,2\n").stdout.splitlines()
-    assert lines[0] == "0_mean,1_mean"
+    assert lines[0] == "y0_mean,y1_mean"
     assert "must have 2 columns" in refused("predict", tmp_path / "m", "-", text="a\n1\n")
     answers = json.loads(
         run("ask", tmp_path / "m", "--where", "x0 > 0", "--prob", "y0 > y1", "--mean", "--json").stdout
@@ -420,22 +422,43 @@ def test_benchmark_prints_distances():
     assert "Did you mean 'Cauchy'" in run("benchmark", "--task", "cauchi", status=2).stderr
 
 
-def test_report_is_handed_model_and_table(monkeypatch, work):
-    calls = []
-
-    def write_report(model, X, y, path, title=None):
-        calls.append((model, X, y, title))
-        with open(path, "w") as file:
-            file.write("<html>")
-
-    monkeypatch.setitem(sys.modules, "ncprob.report", types.SimpleNamespace(write_report=write_report))
+def test_report_of_numbers_and_classes(work):
     run("report", "model", "homes.csv", "--out", "r.html", "--title", "Homes")
-    ((model, X, y, title),) = calls
-    assert (title, (work / "r.html").read_text()) == ("Homes", "<html>")
-    assert model.predict(X).shape == y.shape == (N,)
+    assert "<h1>Homes</h1>" in (work / "r.html").read_text()
     run("report", "classes", "homes.csv", "--out", "r.html")
-    assert set(calls[1][2]) == {"flat", "house", "loft"}
+    assert "accuracy" in (work / "r.html").read_text().lower()
     assert "no column 'price'" in refused("report", "model", "-", text=without("price"))
+
+
+def test_report_without_its_libraries(monkeypatch, work):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(writing, "find_spec", lambda name: None if name == "plotly" else found(name))
+    assert "pip install 'ncprob[plot]'" in refused("report", "model", "homes.csv", "--out", "r.html")
+
+
+def test_classes_are_those_of_the_model(tmp_path, work):
+    digits = "x,k\n" + "".join(f"{i % 7},{'12A3'[i % 4]}\n" for i in range(80))
+    fit = ("fit", "-", "--target", "k", "--out", "codes", "--max-steps", "10")
+    assert "--text" in refused(*fit, text=digits)
+    run(*fit, "--text", "k", text=digits)
+    some = "x,k\n" + "".join(f"{i % 7},{i % 2 + 1}\n" for i in range(40))
+    (work / "some.csv").write_text(some)
+    run("report", "codes", "some.csv", "--out", "r.html")
+
+
+def test_a_test_table_is_checked_before_the_fit(work, monkeypatch):
+    monkeypatch.setattr(NCPRegressor, "fit", lambda *_, **__: pytest.fail("fitted"))
+    (work / "t.csv").write_text(without("rooms"))
+    words = ("fit", "homes.csv", "--target", "price", "--out", "new", "--test", "t.csv")
+    assert "no column 'rooms'" in refused(*words)
+
+
+def test_truth_values_written_by_pandas(tmp_path):
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"flag": rng.random(N) < 0.5, "x": rng.random(N)})
+    NCPRegressor(max_steps=20, coordinates="raw", random_state=0).fit(X, X["x"]).save(tmp_path / "m")
+    lines = run("predict", tmp_path / "m", "-", "--mean", text=X.head(3).to_csv(index=False)).stdout.splitlines()
+    assert len(lines) == 4
 
 
 def test_help_has_examples():

@@ -107,3 +107,9 @@ def test_any_text_gives_a_condition_or_a_value_error(text):
     except ValueError:
         return
     assert found.shape == (4,)
+
+
+def test_odd_letters():
+    with pytest.raises(ValueError, match="the letter ʘ is not allowed"):
+        Condition.parse("ʘ9 > 1")
+    assert Condition.parse("\u00b5 > 1")({"\u00b5": np.array([1.0, 2.0])}).tolist() == [False, True]

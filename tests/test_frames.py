@@ -341,11 +341,36 @@ def test_columns_become_a_frame_of_whichever_library_is_there(monkeypatch, missi
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in missing else found(name))
     columns = {"a b": np.array([1.0, 2.0]), "k": np.array(["x", "y"], dtype=object)}
-    again = frames.to_columns(frames.from_columns(columns))
-    assert {name: column.tolist() for name, column in again.items()} == {"a b": [1.0, 2.0], "k": ["x", "y"]}
+    names, again = frames.split_columns(frames.from_columns(columns))
+    assert dict(zip(names, map(list, again), strict=True)) == {"a b": [1.0, 2.0], "k": ["x", "y"]}
 
 
 def test_without_any_library_of_frames_one_is_named(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match="pip install pyarrow"):
         frames.from_columns({"a": np.ones(2)})
+
+
+def codes(values):
+    return pd.DataFrame({"code": values, "size": np.linspace(0, 1, len(values))})
+
+
+def test_codes_that_were_text_in_fit_stay_text():
+    model = fitted(codes(["10", "20", "20", "1"] * 10), np.tile([0.0, 1.0, 1.0, 5.0], 10))
+    expected = model.predict(codes(["10", "20", "1"]))
+    np.testing.assert_array_equal(model.predict(codes([10, 20, 1])), expected)
+
+
+def test_text_where_fit_had_numbers_is_refused():
+    model = fitted(codes([10, 20, 20, 1] * 10), np.tile([0.0, 1.0, 1.0, 5.0], 10))
+    with pytest.raises(TypeError, match=r"`X` must have numbers in \['code'\], as in fit; got text"):
+        model.predict(codes(["10", "20", "1"]))
+
+
+@pytest.mark.parametrize(
+    ("names", "labels"), [(["price"], ["price"]), ([0], ["y"]), ([0, 1], ["y0", "y1"]), (["price", 1], ["price", "y1"])]
+)
+def test_labels_of_targets(names, labels):
+    model = NCPRegressor()
+    model.target_names_ = names
+    assert frames.target_labels(model) == labels

@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import hashlib
 import json
+import os
 import pickle
 import random
 import shutil
@@ -19,7 +20,7 @@ from sklearn.base import clone
 from torch import nn
 
 import ncprob
-from ncprob import Box, NCPClassifier, NCPRegressor, load, storage, trees
+from ncprob import NCPClassifier, NCPRegressor, load, storage, trees
 from ncprob.encoders import MLP
 
 RNG = np.random.default_rng(0)
@@ -716,4 +717,34 @@ def mutate_fact(tree, rng):
 def test_load_is_public():
     assert ncprob.load is load
     assert "load" in ncprob.__all__
-    assert Box is not None
+
+
+def test_the_model_file_of_another_library_is_kept(tmp_path):
+    (tmp_path / "model.json").write_text('{"learner": {}}')
+    with pytest.raises(ValueError, match="other files in it"):
+        storage.check_target(tmp_path)
+
+
+def test_an_empty_directory_keeps_its_permissions_and_stays_empty_after_a_failure(tmp_path, monkeypatch):
+    model = NCPRegressor(max_steps=5, coordinates="raw", random_state=0, progress=False)
+    x = np.random.default_rng(0).normal(size=(40, 1))
+    model.fit(x, x[:, 0])
+    target = tmp_path / "m"
+    target.mkdir(mode=0o700)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+        with pytest.raises(OSError, match="disk full"):
+            model.save(target)
+    assert list(target.iterdir()) == []
+    model.save(target)
+    assert target.stat().st_mode & 0o777 == 0o700
+    np.testing.assert_array_equal(load(target).predict(x), model.predict(x))
+
+
+def test_levels_that_do_not_fit_the_rows_are_refused(tmp_path):
+    x = pd.DataFrame({"kind": ["a", "b", "c", "a"] * 10, "size": np.linspace(0, 1, 40)})
+    model = NCPRegressor(max_steps=5, coordinates="raw", random_state=0, progress=False).fit(x, x["size"])
+    model.categories_["kind"].pop()
+    model.save(tmp_path / "m")
+    with pytest.raises(ValueError, match="levels that were seen in fit"):
+        load(tmp_path / "m")

@@ -358,20 +358,6 @@ def test_warnings_in_words(model):
 # ---------------------------------------------------------------- files and bad input
 
 
-def test_a_failure_leaves_the_old_page_and_nothing_else(model, tmp_path, monkeypatch):
-    path = tmp_path / "report.html"
-    path.write_text("old")
-    monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
-    with pytest.raises(OSError, match="disk full"):
-        writing._replace(path, "new")
-    assert path.read_text() == "old"
-    assert os.listdir(tmp_path) == ["report.html"]
-    monkeypatch.undo()
-    writing._replace(path, "new")
-    assert path.read_text() == "new"
-    assert os.listdir(tmp_path) == ["report.html"]
-
-
 def test_an_interrupted_report_writes_nothing(model, tmp_path, monkeypatch):
     monkeypatch.setattr(writing, "panel_data", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
@@ -389,9 +375,9 @@ def test_bad_calls(model, tmp_path):
         write_report(model, NEW, np.zeros((len(NEW), 2)), path)
     with pytest.raises(ValueError, match="must have as many rows"):
         write_report(model, NEW, NEW_Y[:5], path)
-    with pytest.raises(IsADirectoryError, match="`path` must be a file"):
+    with pytest.raises(ValueError, match="is a directory"):
         write_report(model, NEW, NEW_Y, tmp_path)
-    with pytest.raises(FileNotFoundError, match="`path` must lie in a directory that exists"):
+    with pytest.raises(ValueError, match="is no directory"):
         write_report(model, NEW, NEW_Y, tmp_path / "no" / "r.html")
     assert os.listdir(tmp_path) == []
 

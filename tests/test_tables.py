@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from ncprob import tables
-from ncprob.tables import check_writable, read_table, replacing, write_table
+from ncprob._files import check_writable, replacing
+from ncprob.tables import read_table, write_table
 
 CSV = "rooms,kind,price\n3,flat,10.5\n4,house,20\n"
 
@@ -162,3 +163,45 @@ def test_outputs_that_cannot_be_written(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda *_: False)
     with pytest.raises(ValueError, match="read-only"), replacing(tmp_path / "b.csv"):
         pass
+
+
+def test_an_empty_cell_of_a_single_column_is_a_row(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text('x\n1\n""\n3\n')
+    table = read_table(str(path))
+    assert len(table) == 3
+    with pytest.raises(ValueError, match="1 missing values, first at line 3"):
+        table.numbers("x")
+
+
+def test_rows_of_empty_cells_are_rows_and_blank_lines_are_not(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("x,y\n1,2\n\n,\n  \n3,4\n")
+    assert read_table(str(path)).values("x").tolist() == ["1", "", "3"]
+
+
+def test_a_damaged_gz_body_is_told(tmp_path):
+    content = bytearray(gzip.compress(b"x,y\n" + b"1,2\n" * 1000))
+    content[20:30] = b"\xff" * 10
+    path = tmp_path / "a.csv.gz"
+    path.write_bytes(bytes(content))
+    with pytest.raises(ValueError, match="damaged gz file"):
+        read_table(str(path))
+
+
+def test_a_file_of_commas_has_no_names(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text(",,,\n,,,\n")
+    with pytest.raises(ValueError, match="several columns named ''"):
+        read_table(str(path))
+
+
+def test_links_stay_links_and_devices_are_refused(tmp_path):
+    (tmp_path / "old.csv").write_text("old")
+    (tmp_path / "link.csv").symlink_to(tmp_path / "old.csv")
+    write_table({"a": np.ones(1)}, str(tmp_path / "link.csv"))
+    assert (tmp_path / "link.csv").is_symlink()
+    assert (tmp_path / "old.csv").read_text() == "a\n1.0\n"
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match="no ordinary file"):
+        write_table({"a": np.ones(1)}, str(tmp_path / "pipe"))

@@ -201,3 +201,10 @@ def test_boosted_columns_do_not_tell_the_mean_of_their_fold():
     # left in, baselines would fall by 1/9 from fold to fold: a slope of −0.11; without, noise of 1/√200 each
     slope = torch.linalg.lstsq(torch.stack([torch.arange(10.0), torch.ones(10)], dim=1), means[:, None]).solution[0, 0]
     assert abs(float(slope)) < 0.05
+
+
+def test_fewer_rows_than_folds():
+    x = torch.rand(12, 2, generator=torch.Generator().manual_seed(0))
+    trees, columns = TreeInputs.fit(x, x[:, :1].double(), None, seed=0, n_judges=6)
+    assert torch.isfinite(columns).all()
+    assert columns.shape == trees(x).shape

@@ -17,7 +17,7 @@ except ImportError:  # the command line is an extra
     sys.exit("The command line needs typer: pip install 'ncprob[cli]'")
 
 BAD_INPUT = 2
-BAD = (ValueError, TypeError, OSError)
+BAD = (ValueError, TypeError, OSError, ImportError)
 
 
 class OneLineErrors(TyperGroup):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,11 +14,13 @@ from sklearn.metrics import r2_score
 from tqdm.auto import tqdm
 
 from ncprob import frames, storage
+from ncprob._files import check_writable
 from ncprob.estimators import NCPClassifier, NCPRegressor
 from ncprob.metrics import crps_from_atoms, interval_coverage
 from ncprob.persistence import load
-from ncprob.questions import DEFAULT_LEVELS, Model, Say, Wanted, check_no_moments, target_labels
-from ncprob.tables import STANDARD, Table, check_writable, read_table, replacing, write_table
+from ncprob.questions import DEFAULT_LEVELS, Model, Say, Wanted, check_no_moments
+from ncprob.report import write_report
+from ncprob.tables import STANDARD, Table, read_table, write_table
 
 CHUNK = 16384  # rows predicted at once: bounds memory
 MARGINAL_LEVELS = np.linspace(0.0005, 0.9995, 1000)
@@ -69,13 +70,20 @@ def fit(data: str, roles: Roles, settings: FitSettings, say: Say) -> None:
     table = read_table(data, settings.delimiter)
     features = roles.features(table)
     as_text = {name for name in features if name in roles.text or table.is_text(name)}
-    classify = roles.classify or _has_classes(table, roles)
+    as_text |= {name for name in roles.targets if name in roles.text or table.is_text(name)}
+    classify = roles.classify or not as_text.isdisjoint(roles.targets)
+    if classify and len(roles.targets) > 1:
+        raise ValueError("--target must name one column for classes. Fit one model for each.")
     if settings.drop_missing:
-        table = _complete_rows(table, features, as_text, roles, classify, say)
-    X = frames.from_columns(_columns(table, features, as_text))
-    y = _target(table, roles.targets, classify)
+        table = _complete_rows(table, features, as_text, roles, say)
+
+    def rows(table: Table) -> tuple[Any, Any]:
+        return frames.from_columns(_columns(table, features, as_text)), _target(table, roles.targets, as_text, classify)
+
+    X, y = rows(table)
     weights = None if roles.weights is None else table.numbers(roles.weights)
     test = None if settings.test is None else read_table(settings.test, settings.delimiter)
+    judged = None if test is None else rows(test)
     model = (NCPClassifier if classify else NCPRegressor)(**settings.estimator)
     start = time.perf_counter()
     model.fit(X, y, sample_weight=weights)
@@ -86,44 +94,33 @@ def fit(data: str, roles: Roles, settings: FitSettings, say: Say) -> None:
     say(f"{len(table):,} rows, fitted in {seconds:.1f} s")
     for line in _held_out(model):
         say(line)
-    if test is not None:
-        say(f"{test.source} ({len(test):,} rows): {_scores(model, test)}")
+    if test is not None and judged is not None:
+        say(f"{test.source} ({len(test):,} rows): {_scores(model, *judged)}")
     say(f"Saved to {settings.out}")
-
-
-def _has_classes(table: Table, roles: Roles) -> bool:
-    """Whether the target is text; of several targets none may be."""
-    text = [name for name in roles.targets if name in roles.text or table.is_text(name)]
-    if (text or roles.classify) and len(roles.targets) > 1:
-        raise ValueError("--target must name one column for classes. Fit one model for each.")
-    return bool(text)
 
 
 def _columns(table: Table, names: Sequence[str], as_text: set[str]) -> Columns:
     return {name: table.text(name) if name in as_text else table.numbers(name) for name in names}
 
 
-def _target(table: Table, targets: Sequence[str], classify: bool) -> Any:
+def _target(table: Table, targets: Sequence[str], as_text: set[str], classify: bool) -> Any:
     if classify:
-        return _labels(table, targets[0])
+        return _labels(table, targets[0], targets[0] in as_text)
     numbers = [table.numbers(name) for name in targets]
     return numbers[0] if len(targets) == 1 else np.stack(numbers, axis=1)
 
 
-def _labels(table: Table, name: str) -> NDArray[Any]:
-    """Classes as text, whole numbers as such."""
-    if table.is_text(name):
+def _labels(table: Table, name: str, text: bool) -> NDArray[Any]:
+    """Classes as text, or as numbers; whole ones as such."""
+    if text:
         return table.text(name).astype(str)
     numbers = table.numbers(name)
     return numbers.astype(np.int64) if np.all(numbers == np.round(numbers)) else numbers
 
 
-def _complete_rows(
-    table: Table, features: list[str], as_text: set[str], roles: Roles, classify: bool, say: Say
-) -> Table:
+def _complete_rows(table: Table, features: list[str], as_text: set[str], roles: Roles, say: Say) -> Table:
     used = [*features, *roles.targets, *([] if roles.weights is None else [roles.weights])]
-    text = as_text | (set(roles.targets) if classify else set())
-    missing = np.any([table.missing(name, text=name in text) for name in used], axis=0)
+    missing = np.any([table.missing(name, text=name in as_text) for name in used], axis=0)
     if missing.all():
         raise ValueError(f"{table.source} has missing values in every row. --drop the columns that have them.")
     if missing.any():
@@ -132,7 +129,8 @@ def _complete_rows(
 
 
 def _counted(features: Sequence[str], as_text: set[str]) -> str:
-    words = f", {len(as_text)} of them text" if as_text else ""
+    text = as_text & set(features)
+    words = f", {len(text)} of them text" if text else ""
     return f"{len(features)} input{'s' * (len(features) > 1)}{words}"
 
 
@@ -148,20 +146,21 @@ def _held_out(model: Model) -> Iterator[str]:
     yield from (f"! {warning}" for warning in figures.warnings)
 
 
-def _scores(model: Model, test: Table) -> str:
+def _scores(model: Model, X: Any, y: NDArray[Any]) -> str:
     """Scores on a table of its own, beside those of a law that knows nothing of the inputs."""
-    X = frames.from_columns(model_columns(model, test))
     if isinstance(model, NCPClassifier):
-        return _class_scores(model, X, _labels(test, model.target_names_[0]))
+        return _class_scores(model, X, y)
     law = model.predict_distribution(X)
-    intervals = [*frames.to_columns(model.predict_interval(X, coverage=0.9)).values()]
-    targets = np.stack([test.numbers(name) for name in model.target_names_], axis=1)
+    targets = y.reshape(len(y), -1)
+    intervals = np.asarray(model.predict_interval(X, coverage=0.9)).reshape(*targets.shape, 2)
     crps, means = (table.reshape(targets.shape) for table in (law.crps(targets), law.mean()))
+    weights = model._training_weights.cpu().numpy()
     parts = []
     for k, name in enumerate(model.target_names_):
         y = targets[:, k]
-        atoms = np.quantile(model._training_y[:, k].cpu().numpy(), MARGINAL_LEVELS)
-        covered = interval_coverage(y, np.stack(intervals[2 * k : 2 * k + 2], axis=1))
+        known = model._training_y[:, k].cpu().numpy()
+        atoms = np.quantile(known, MARGINAL_LEVELS, weights=weights, method="inverted_cdf")
+        covered = interval_coverage(y, intervals[:, k])
         parts.append(
             f"{name} CRPS {crps[:, k].mean():.4g} (without inputs: {crps_from_atoms(y, atoms):.4g}), "
             f"90 % intervals cover {covered:.1%}, R² {r2_score(y, means[:, k]):.3f}"
@@ -226,25 +225,27 @@ def _answers(model: NCPRegressor, X: Any, wanted: Wanted) -> Columns:
     law = model.predict_distribution(X)
     answers: Columns = {}
     if wanted.mean or wanted.nothing:
-        answers |= _named(model, "mean", law.mean())
+        answers |= _named(model, ["mean"], law.mean())
     if wanted.std:
-        answers |= _named(model, "std", law.std())
+        answers |= _named(model, ["std"], law.std())
     levels = wanted.quantiles or (DEFAULT_LEVELS if wanted.nothing else ())
     if levels:
-        answers |= frames.to_columns(model.predict_quantiles(X, alpha=list(levels)))
+        answers |= _named(model, levels, model.predict_quantiles(X, alpha=list(levels)))
     if wanted.intervals:
-        answers |= frames.to_columns(model.predict_interval(X, coverage=list(wanted.intervals)))
+        ends = [f"{coverage}_{end}" for coverage in wanted.intervals for end in ("lower", "upper")]
+        answers |= _named(model, ends, model.predict_interval(X, coverage=list(wanted.intervals)))
     return answers
 
 
-def _named(model: NCPRegressor, what: str, answer: NDArray[np.float64]) -> Columns:
-    table = answer.reshape(len(answer), -1)
-    return {f"{name}_{what}": table[:, k] for k, name in enumerate(model.target_names_)}
+def _named(model: NCPRegressor, what: Sequence[Any], answer: Any) -> Columns:
+    """Columns of an answer, which has all of `what` for the first target, then for the second, …"""
+    names = [f"{target}_{each}" for target in frames.target_labels(model) for each in what]
+    return dict(zip(names, np.asarray(answer).reshape(len(answer), -1).T, strict=True))
 
 
 def _class_answers(model: NCPClassifier, X: Any, wanted: Wanted) -> Columns:
     check_no_moments(wanted)
-    chances, name = model.predict_proba(X), model.target_names_[0]
+    chances, name = model.predict_proba(X), frames.target_labels(model)[0]
     labels = model.classes_[chances.argmax(axis=1)]
     return {f"{name}_predicted": labels} | {f"{name}_{label}": chances[:, k] for k, label in enumerate(model.classes_)}
 
@@ -254,15 +255,11 @@ def _class_answers(model: NCPClassifier, X: Any, wanted: Wanted) -> Columns:
 
 def report(path: str, data: str, out: str, title: str | None, delimiter: str | None) -> None:
     """Write a page about a model and how it does on a table."""
-    try:
-        page = importlib.import_module("ncprob.report")  # late: it needs the libraries of plots
-    except ModuleNotFoundError as error:
-        raise ValueError(f"a report needs {error.name}, which is not installed: pip install 'ncprob[plot]'") from error
     check_writable(out)
     model = load(path)
     table = read_table(data, delimiter)
     X = frames.from_columns(model_columns(model, table))
-    targets = target_labels(model)
-    y = _target(table, targets, isinstance(model, NCPClassifier))
-    with replacing(out) as partial:
-        page.write_report(model, X, y, partial, title=title)
+    targets, classes = frames.target_labels(model), getattr(model, "classes_", np.zeros(0))
+    as_text = set(targets) if classes.dtype.kind in "OSU" else set()
+    y = _target(table, targets, as_text, isinstance(model, NCPClassifier))
+    write_report(model, X, y.astype(bool) if classes.dtype.kind == "b" else y, out, title=title)

@@ -10,6 +10,7 @@ import ast
 import difflib
 import operator
 import re
+import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -66,6 +67,8 @@ class Condition:
     @classmethod
     def parse(cls, text: str) -> Condition:
         """Read a condition; what is not allowed in it is refused with its place."""
+        if MARK in text:
+            raise ValueError(f"{text.strip()[:60]!r}: the letter {MARK} is not allowed. Leave it out.")
         plain, quoted = _without_back_quotes(text.strip())
         if not plain or len(plain) > LONGEST:
             raise ValueError(
@@ -215,6 +218,8 @@ class _Evaluation:
         name = node.id
         if name.startswith(MARK):
             name = self.condition.quoted[int(name[1:].rstrip("_"))]
+        if name not in self.columns:  # Python's parser writes names in their normal form
+            name = {unicodedata.normalize("NFKC", known): known for known in self.columns}.get(name, name)
         if name not in self.columns:
             known = list(self.columns)
             close = difflib.get_close_matches(name, known, n=1)

@@ -26,13 +26,12 @@ def from_columns(columns: Mapping[str, NDArray[Any]]) -> Any:
     raise ValueError("tables need a library of data frames. Install one: pip install pyarrow")
 
 
-def to_columns(data: Any) -> dict[str, NDArray[Any]]:
-    """Columns of a data frame by name; names of several parts are joined by "_"."""
-    frame = nw.from_native(data, eager_only=True)
-    return {
-        "_".join(map(str, name)) if isinstance(name, tuple) else str(name): frame[name].to_numpy()
-        for name in frame.columns
-    }
+def target_labels(estimator: Any) -> list[str]:
+    """Names of the targets of a fitted estimator; y, or y0, y1, … where they have none."""
+    names = list(getattr(estimator, "target_names_", [0]))
+    if len(names) == 1 and not isinstance(names[0], str):
+        return ["y"]
+    return [name if isinstance(name, str) else f"y{k}" for k, name in enumerate(names)]
 
 
 def is_frame(data: Any) -> bool:
@@ -82,7 +81,8 @@ def _number_levels(estimator: BaseEstimator, X: Any, reset: bool, label: str) ->
         estimator.categories_ = {}
     if not isinstance(frame, nw.DataFrame):
         return X
-    text = [name for name, kind in frame.schema.items() if isinstance(kind, TEXT)]
+    # Codes that are all digits may be read as numbers another time: what was text in fit stays text.
+    text = [name for name, kind in frame.schema.items() if isinstance(kind, TEXT) or name in estimator.categories_]
     other = [
         name
         for name, kind in frame.schema.items()
@@ -99,6 +99,11 @@ def _number_levels(estimator: BaseEstimator, X: Any, reset: bool, label: str) ->
             f"`{label}` must call columns of text by strings; got the names {unnamed[:3]}. "
             "Rename them, for example by X.columns = X.columns.astype(str)."
         )
+    if not reset:
+        numeric = set(getattr(estimator, "feature_names_in_", ())) - set(estimator.categories_)
+        wrong = [name for name in text if name in numeric]
+        if wrong:
+            raise TypeError(f"`{label}` must have numbers in {wrong}, as in fit; got text. Convert these columns.")
     columns = {name: _text_values(frame[name], label) for name in text}
     if reset:
         estimator.categories_ = {name: _levels(values) for name, values in columns.items()}

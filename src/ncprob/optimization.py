@@ -6,7 +6,6 @@ import dataclasses
 import hashlib
 import json
 import math
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
+from ncprob._files import replacing
 from ncprob._validation import check_integer, check_number
 from ncprob.pairs import Pairs
 
@@ -331,13 +331,9 @@ class _Run:
             "history": dataclasses.asdict(self.history),
         }
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
         contiguous = {k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}
-        try:
+        with replacing(path) as partial:
             save_file(contiguous, partial, metadata={"ncprob": json.dumps(facts)})
-            os.replace(partial, path)
-        finally:
-            partial.unlink(missing_ok=True)
 
     def resume(self) -> None:
         """Take up the checkpoint, if there is one."""

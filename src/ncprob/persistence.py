@@ -204,6 +204,7 @@ def _choose_device(state: State, wanted: str | torch.device) -> torch.device:
 
 def _restored(cls: Callable[..., Any], state: State, device: torch.device, encoders: dict[str, Any]) -> Any:
     """An estimator as it was when saved."""
+    state = state.to(device)
     estimator = cls(**_read_settings(cls, state))
     if estimator.device != "auto":
         estimator.device = str(device)
@@ -218,8 +219,8 @@ def _restored(cls: Callable[..., Any], state: State, device: torch.device, encod
     if "encoder" in state.parts:
         estimator._encoder = TableEncoder.from_state(state.part("encoder"), estimator.n_features_in_)
         n_inputs = estimator._encoder.n_inputs
-    model = state.part("model").to(device)
-    estimator._model = FittedModel.from_state(model, n_inputs, estimator.x_encoder, estimator.y_encoder)
+        _check_levels(estimator)
+    estimator._model = FittedModel.from_state(state.part("model"), n_inputs, estimator.x_encoder, estimator.y_encoder)
     if estimator._model.support.n_components != estimator._training_y.shape[1]:
         raise ValueError("the model must have as many targets as the training rows")
     estimator._describe_model()
@@ -257,6 +258,17 @@ def _restore_columns(estimator: Any, state: State) -> None:
             raise ValueError("categories must be lists of text, of named columns")
         categories[name] = levels
     estimator.categories_ = categories
+
+
+def _check_levels(estimator: Any) -> None:
+    """Levels of text columns must be those that the encoder and the training rows count."""
+    names = list(getattr(estimator, "feature_names_in_", []))
+    counts = {names.index(name): len(levels) for name, levels in estimator.categories_.items()}
+    if counts != estimator._encoder.levels:
+        raise ValueError("text columns must have the levels that were seen in fit")
+    for column, count in counts.items():
+        if not np.isin(estimator._training_x[:, column], np.arange(count)).all():
+            raise ValueError("training rows must have levels of the list")
 
 
 def _restore_training(estimator: Any, state: State, device: torch.device) -> None:

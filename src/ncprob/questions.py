@@ -16,6 +16,7 @@ from ncprob._validation import check_probabilities
 from ncprob.distribution import ConditionalDistribution
 from ncprob.estimators import NCPClassifier, NCPRegressor
 from ncprob.expressions import Condition
+from ncprob.frames import target_labels
 from ncprob.persistence import load
 
 DEFAULT_LEVELS = (0.05, 0.5, 0.95)
@@ -91,14 +92,6 @@ def _region(model: Model, text: str) -> Callable[[NDArray[np.float64]], NDArray[
     return lambda y: condition({name: y[:, k] for k, name in enumerate(names)})
 
 
-def target_labels(model: Model) -> list[str]:
-    """Names of the targets; y, or y0, y1, … where they have none."""
-    names = model.target_names_
-    if all(isinstance(name, str) for name in names):
-        return list(names)
-    return ["y"] if len(names) == 1 else [f"y{k}" for k in range(len(names))]
-
-
 def _law_answers(model: NCPRegressor, law: ConditionalDistribution, wanted: Wanted) -> dict[str, Any]:
     answers: dict[str, Any] = {}
     names = target_labels(model)
@@ -133,7 +126,7 @@ def info(path: str, say: Say) -> None:
     size = sum(file.stat().st_size for file in Path(path).iterdir() if file.is_file())
     rows, p = len(model._training_x), model.n_features_in_
     lines: dict[str, str] = {
-        "model": f"{type(model).__name__}, {_bytes(size)}, saved by ncprob {header['version']}",
+        "model": f"{type(model).__name__}, {_bytes(size)}, saved by ncprob {header.get('version', '?')}",
         "target": ", ".join(target_labels(model)),
         "inputs": ", ".join(_described(model)) if hasattr(model, "feature_names_in_") else f"{p} without names",
         "training": f"{rows:,} rows, {model.n_steps_} steps",

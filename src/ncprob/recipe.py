@@ -208,7 +208,7 @@ def _choose(candidates: list[Candidate], recipe: Recipe) -> Candidate:
         )
     best = candidates[0]
     scores = held_out_crps(best)
-    if best.model.residual is not None and recipe.rank is None and any(best.model.ranks):
+    if recipe.rank is None and any(best.model.ranks):
         alone = replace(best, model=_without_operator(best.model))
         scores_alone = held_out_crps(alone)
         if not _clearly_lower(scores, scores_alone):

@@ -21,6 +21,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as tensor_bytes
 
+from ncprob._files import umask
 from ncprob.state import State
 
 FORMAT, SCHEMA = "ncprob model", 1
@@ -42,7 +43,7 @@ def write(state: State, header: dict[str, Any], path: str | os.PathLike[str]) ->
     target = Path(path).resolve()  # a link stays one
     files = _files(state, header)
     target.parent.mkdir(parents=True, exist_ok=True)
-    if target.is_dir() and any(target.iterdir()):
+    if target.is_dir():
         _replace(files, target)
     else:
         _create(files, target)
@@ -64,12 +65,12 @@ def check_target(path: str | os.PathLike[str]) -> None:
 def _is_model(directory: Path) -> bool:
     """Whether a directory holds a model of ours, of any schema, or the remains of one and nothing else."""
     ours = (FACTS, TENSORS.format("*"), f"{PARTIAL}*")
-    if all(any(entry.match(pattern) for pattern in ours) for entry in directory.iterdir()):
-        return True
+    remains = all(any(entry.match(pattern) for pattern in ours) for entry in directory.iterdir())
     try:
-        return json.loads(_read_bytes(directory / FACTS, MAX_FACTS)).get("format") == FORMAT
-    except (OSError, ValueError, AttributeError, RecursionError):
-        return False
+        facts = json.loads(_read_bytes(directory / FACTS, MAX_FACTS))
+    except (OSError, ValueError, RecursionError):
+        return remains
+    return isinstance(facts, dict) and facts.get("format") == FORMAT
 
 
 def _files(state: State, header: dict[str, Any]) -> list[tuple[str, bytes]]:
@@ -94,15 +95,13 @@ def _checksum(facts: dict[str, Any]) -> str:
 
 
 def _create(files: list[tuple[str, bytes]], target: Path) -> None:
-    """Write into a directory beside `target`, then give it its name."""
+    """Write into a directory beside `target`, which does not exist, then give it its name."""
     beside = Path(tempfile.mkdtemp(prefix=f".{target.name}{PARTIAL}", dir=target.parent))
     try:
-        beside.chmod(0o777 & ~_umask())
+        beside.chmod(0o777 & ~umask())
         for name, content in files:
             _write_file(beside / name, content)
         _sync_directory(beside)
-        if target.exists():
-            target.rmdir()  # it is empty
         os.rename(beside, target)
         _sync_directory(target.parent)
     finally:
@@ -111,12 +110,18 @@ def _create(files: list[tuple[str, bytes]], target: Path) -> None:
 
 def _replace(files: list[tuple[str, bytes]], target: Path) -> None:
     """Add the new tensors, point the JSON file to them, then remove what it does not name."""
+    was_empty = not any(target.iterdir())
     try:
         for name, content in files:
             partial = target / f"{PARTIAL}{os.getpid()}-{name}"
             _write_file(partial, content)
             os.replace(partial, target / name)
             _sync_directory(target)
+    except BaseException:
+        if was_empty:
+            for entry in target.iterdir():
+                entry.unlink()
+        raise
     finally:
         _remove_unnamed(target)
 
@@ -149,12 +154,6 @@ def _sync_directory(path: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 # -------------------------------------------------------------------- reading

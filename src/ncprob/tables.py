@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import difflib
 import gzip
 import io
-import os
 import sys
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ncprob._files import replacing
+
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "#n/a", "?"})
+TRUTH = {"true": 1.0, "false": 0.0}
 DELIMITERS = ",;\t|"
 MOSTLY = 0.5  # a column of which so many values are numbers is one of numbers, with mistakes in it
 STANDARD = "-"
@@ -87,6 +88,8 @@ class Table:
         self._check_present(name, self.missing(name))
         values = self.values(name)
         found = [_number(value) for value in values]
+        if None in found:  # truth values count as numbers where numbers are asked for
+            found = [TRUTH.get(str(value).lower(), number) for value, number in zip(values, found, strict=True)]
         if None in found:
             first = found.index(None)
             raise ValueError(
@@ -151,13 +154,18 @@ def _read_csv(path: str, delimiter: str | None) -> Table:
     csv.field_size_limit(2**24)
     try:
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter or _sniffed(text), strict=True)
-        lines, rows = [], []
+        lines: list[int] = []
+        rows: list[list[str]] = []
         for row in reader:
-            if any(cell.strip() for cell in row):  # blank lines say nothing
-                rows.append([cell.strip() for cell in row])
+            cells = [cell.strip() for cell in row]
+            blank = not cells or (cells == [""] and (not rows or len(rows[0]) > 1))
+            if not blank:  # an empty cell of a single column is a row, though
+                rows.append(cells)
                 lines.append(reader.line_num)
     except csv.Error as error:
         raise ValueError(f"{source} cannot be read as csv: {error}. Check its quotes and --delimiter.") from error
+    if not rows:
+        raise ValueError(f"{source} is empty. A header line and rows are expected.")
     return _checked(source, rows[0], rows[1:], lines[1:])
 
 
@@ -167,7 +175,7 @@ def _content(path: str) -> bytes:
         return content
     try:
         return gzip.decompress(content)
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"{path} is a damaged gz file: {error}. Get it again.") from error
 
 
@@ -257,32 +265,3 @@ def _write_csv(columns: Mapping[str, NDArray[Any]], file: Any) -> None:
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(columns)
     writer.writerows(zip(*(column.tolist() for column in columns.values()), strict=True))
-
-
-@contextlib.contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[str]:
-    """A file beside `path` that takes its place once it is whole; after a failure nothing is left of it."""
-    check_writable(path)
-    target = Path(path)
-    handle, partial = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".partial", dir=target.absolute().parent)
-    os.close(handle)
-    try:
-        yield partial
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(partial, 0o666 & ~mask)
-        os.replace(partial, target)
-    finally:
-        Path(partial).unlink(missing_ok=True)
-
-
-def check_writable(path: str | os.PathLike[str]) -> None:
-    """Refuse an output that could not be written, before any work is done."""
-    target = Path(path)
-    folder = target.absolute().parent
-    if target.is_dir():
-        raise ValueError(f"{path} is a directory; the output is a file. Name a file in it.")
-    if not folder.is_dir():
-        raise ValueError(f"{path} cannot be written: {folder} is no directory. Create it first.")
-    if not os.access(folder, os.W_OK) or (target.exists() and not os.access(target, os.W_OK)):
-        raise ValueError(f"{path} cannot be written: it is read-only. Choose another place.")

@@ -159,7 +159,7 @@ def _boosting(
     The last `n_judges` rows are a fold of their own.
     """
     n = len(x)
-    n_folds = 10 if n < SMALL else 5 if n < LARGE else 3
+    n_folds = min(10 if n < SMALL else 5 if n < LARGE else 3, n - n_judges + (n_judges > 0))  # none empty
     fold = np.arange(n) % (n_folds - (n_judges > 0))
     fold[n - n_judges :] = n_folds - 1
     predictions = np.zeros(n)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+
+from ncprob import frames
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -87,8 +89,4 @@ def shades(count: int) -> list[float]:
 
 def target_label(model: Any, component: int) -> str:
     """Name of a target; y where it has none."""
-    names: Sequence[Any] = getattr(model, "target_names_", [0])
-    name = names[component]
-    if isinstance(name, str):
-        return name
-    return "y" if len(names) == 1 else f"y{name}"
+    return frames.target_labels(model)[component]

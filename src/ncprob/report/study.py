@@ -66,7 +66,7 @@ class Study:
             training=_training_inputs(model, test),
             y_training=training_y,
             weights=model._training_weights.cpu().numpy(),
-            targets=_target_names(model),
+            targets=frames.target_labels(model),
             kept=kept,
             rows_given=n,
         )
@@ -125,13 +125,6 @@ def _class_numbers(model: NCPClassifier, y: Any, n: int) -> FloatArray:
     if len(unknown):
         raise ValueError(f"`y` must hold classes seen in fit; got {unknown.tolist()[:5]} besides. Drop these rows.")
     return np.searchsorted(model.classes_, labels).astype(np.float64)
-
-
-def _target_names(model: Any) -> list[str]:
-    names = getattr(model, "target_names_", [0])
-    if len(names) == 1 and not isinstance(names[0], str):
-        return ["y"]
-    return [name if isinstance(name, str) else f"y{name}" for name in names]
 
 
 def _training_inputs(model: Any, test: Inputs) -> Inputs:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable
 from datetime import datetime
 from importlib.util import find_spec
@@ -12,6 +11,7 @@ from typing import Any, Literal
 
 from tqdm.auto import tqdm
 
+from ncprob._files import check_writable, replacing
 from ncprob._version import __version__
 from ncprob.report.figures import BANDS, band_pictures, calibration_pictures, spectrum_picture, strength_picture
 from ncprob.report.findings import (
@@ -70,7 +70,7 @@ def write_report(
     '<!DOCTYPE html>'
     """
     _check_tools()
-    target = _check_path(path)
+    check_writable(path)
     study = Study.of(model, X, y)
     total = len(study.test.names) + min(BANDS, len(study.test.names)) + 5
     disable = None if progress == "auto" else not progress
@@ -80,8 +80,10 @@ def write_report(
             bar.set_postfix_str(done[:40])
             bar.update()
 
-        _replace(target, _render(_contents(study, title, tick)))
-    return target
+        text = _render(_contents(study, title, tick))
+        with replacing(path) as partial:
+            partial.write_text(text, encoding="utf-8")
+    return Path(path)
 
 
 def _contents(study: Study, title: str | None, tick: Callable[[str], None]) -> dict[str, Any]:
@@ -150,30 +152,3 @@ def _check_tools() -> None:
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         raise ImportError(f"Reports need {', '.join(missing)}: pip install 'ncprob[plot]'.")
-
-
-def _check_path(path: str | os.PathLike[str]) -> Path:
-    """A place for a file, looked at before any work is done."""
-    target = Path(path)
-    if target.is_dir():
-        raise IsADirectoryError(f"`path` must be a file; {target} is a directory. Add a name such as report.html.")
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"`path` must lie in a directory that exists; {target.parent} does not. Create it.")
-    if not os.access(target.parent, os.W_OK):
-        raise PermissionError(f"`path` must lie in a directory that can be written; {target.parent} cannot.")
-    return target
-
-
-def _replace(target: Path, text: str) -> None:
-    """Write beside the target, then rename: readers see the old page or the new one, never half of it."""
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with open(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(name, 0o666 & ~mask)  # mkstemp makes private files; a report is an ordinary one
-        os.replace(name, target)
-    except BaseException:
-        os.unlink(name)
-        raise

@@ -1,0 +1,56 @@
+"""Files that are either whole or not there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def umask() -> int:
+    """Permissions that new files of this process do not get."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Refuse an output that could not be written, before any work is done."""
+    target = Path(path)
+    folder = target.absolute().parent
+    if target.is_dir():
+        raise ValueError(f"{path} is a directory; the output is a file. Name a file in it.")
+    if not folder.is_dir():
+        raise ValueError(f"{path} cannot be written: {folder} is no directory. Create it first.")
+    if target.exists() and not target.is_file():
+        raise ValueError(f"{path} is no ordinary file. Name a file; for standard output leave the name out.")
+    if not os.access(folder, os.W_OK) or (target.exists() and not os.access(target, os.W_OK)):
+        raise ValueError(f"{path} cannot be written: it is read-only. Choose another place.")
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A file beside `path` that takes its place once it is whole; after a failure nothing is left of it.
+
+    Examples
+    --------
+    >>> with tempfile.TemporaryDirectory() as folder, replacing(f"{folder}/a.txt") as partial:
+    ...     _ = partial.write_text("whole")
+    ...     os.path.exists(f"{folder}/a.txt")
+    False
+    """
+    check_writable(path)
+    target = Path(path).resolve()  # a link stays a link
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent)
+    os.close(handle)
+    partial = Path(name)
+    try:
+        yield partial
+        partial.chmod(0o666 & ~umask())  # mkstemp makes private files
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(partial, target)
+    finally:
+        partial.unlink(missing_ok=True)
