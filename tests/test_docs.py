@@ -1,6 +1,8 @@
 """The code in README and docs runs. Training is cut short: what is tested is that every call works."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -28,3 +30,8 @@ def test_links_between_pages_exist():
     for page in PAGES:
         for link in re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text()):
             assert (page.parent / link).exists(), f"{page.name} links to {link}"
+
+
+def test_modules_named_in_the_readme_are_there_after_import():
+    code = "import ncprob; print(ncprob.plotting.plot_bands, ncprob.report.write_report, ncprob.scoring.crps_scorer)"
+    subprocess.run([sys.executable, "-c", code], check=True)
