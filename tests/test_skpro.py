@@ -169,9 +169,10 @@ def test_samples_are_joint_and_repeatable(vector_law):
     assert draws.loc[0, "y"].nunique() > 1
     np.random.seed(3)  # noqa: NPY002
     pd.testing.assert_frame_equal(vector_law.sample(50), draws)
-    means = draws.groupby(level=1).mean()
-    spread = 5 * np.sqrt(vector_law.var() / 50)
+    means = vector_law.sample(4000).groupby(level=1).mean()
+    spread = 5 * np.sqrt(vector_law.var() / 4000)  # narrow enough to tell the rows apart
     assert (np.abs(means - vector_law.mean()) < spread).all(axis=None)
+    assert not (np.abs(means - vector_law.mean().to_numpy()[::-1]) < spread).all(axis=None)
 
 
 def test_unknown_labels_and_wrong_lengths_are_refused(adapter, vector_law):
