@@ -217,7 +217,8 @@ class NCPDistribution(BaseDistribution):
         answer = self._entries(np.exp((a - 1) * log_density).mean(axis=1))
         return pd.DataFrame(answer, self.index, self.columns) if self.ndim else answer
 
-    def _sample(self, n_samples: int | None = None) -> Any:
+    def sample(self, n_samples: int | None = None) -> Any:  # not `_sample`: skpro 2.10 does not ask it
+        """Draws from the joint law of each row: one like `mean()`, or `n_samples` with their number as first level."""
         size = 1 if n_samples is None else n_samples
         # NumPy's global state, as in all of skpro, so that `np.random.seed` repeats a sample.
         draws = np.asarray(self.law.sample(size, random_state=check_random_state(None)))
