@@ -39,7 +39,8 @@ X, y = draw(1500)
 model = NCPClassifier(max_steps=400, random_state=0).fit(X, y)
 
 # %%
-# Probabilities of one class over the plane, beside the exact ones; the contours are at 10, 50 and 90 %.
+# Probabilities of one class over the plane, beside the exact ones; the contours are at 10, 50 and 90 %. Where there are
+# no rows, as in the upper left, nothing can be learned.
 
 mesh = np.stack(np.meshgrid(np.linspace(-3, 5, 90), np.linspace(-3, 5, 90)), axis=-1)
 learned = model.predict_proba(mesh.reshape(-1, 2)).reshape(90, 90, 3)

@@ -4,7 +4,7 @@ Conformal: intervals that keep their promise
 
 Last year's model meets this year's noise: it promises 90 % and delivers less. Rows of this year show by how much, and
 correct every level at once. For any model and any law the calibrated interval covers at least as often as asked, on
-average over rows like those of the calibration.
+average over calibration rows and new rows that are alike.
 """
 
 import matplotlib.pyplot as plt

@@ -3,8 +3,8 @@ Heavy tails: no mean, no problem
 ================================
 
 Under a Cauchy law one value in a hundred is enormous, and the mean does not exist: averages of more and more rows
-never settle. Least squares is lost here. Quantiles exist, and a law made of observed values keeps its tails as they
-are.
+never settle. Least squares is lost here. Quantiles exist, and a law made of observed values keeps its tails as
+far out as there are rows.
 """
 
 import matplotlib.pyplot as plt
