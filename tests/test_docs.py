@@ -1,5 +1,6 @@
 """The code in README and docs runs. Training is cut short: what is tested is that every call works."""
 
+import importlib
 import re
 from pathlib import Path
 
@@ -28,3 +29,10 @@ def test_links_between_pages_exist():
     for page in PAGES:
         for link in re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text()):
             assert (page.parent / link).exists(), f"{page.name} links to {link}"
+
+
+@pytest.mark.parametrize("module", ["", "datasets", "guarantees", "metrics", "plotting", "report"])
+def test_public_names_are_in_the_reference(module):
+    public = importlib.import_module(f"ncprob.{module}".rstrip(".")).__all__
+    listed = (ROOT / "docs" / "api" / f"{module or 'index'}.rst").read_text()
+    assert [name for name in public if name != "__version__" and not re.search(rf"\b{name}\b", listed)] == []
