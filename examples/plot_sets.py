@@ -13,8 +13,8 @@ from scipy import stats
 from ncprob import Box, NCPRegressor, datasets
 
 rho = 0.8
-X, y = datasets.GaussianPair(rho=rho).sample(2000, random_state=1)
-model = NCPRegressor(max_steps=300, random_state=0).fit(X, y)
+X, y = datasets.GaussianPair(rho=rho).sample(2000, random_state=0)
+model = NCPRegressor(max_steps=1000, random_state=0).fit(X, y)
 
 # %%
 # A set is a ``Box``, any function that gives a mask, or a mask over the training rows. For a pair of normal variables
