@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo test test-slow check format clean bench bench-setup bench-report
+.PHONY: help setup demo test test-slow check format docs clean bench bench-setup bench-report
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
@@ -36,6 +36,11 @@ format: $(STAMP)  ## format and fix what can be fixed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: $(STAMP)  ## build the documentation site with its gallery in docs/_build; any warning is an error
+	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt -e '.[dev,docs]'
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
+	@echo "Open docs/_build/html/index.html"
+
 SUITE ?= density-1e4
 
 bench-setup: $(STAMP)  ## install the rivals of the benchmarks
@@ -48,4 +53,4 @@ bench-report: $(STAMP)  ## write docs/benchmarks.md and its plots from benchmark
 	$(BIN)/python -m benchmarks.report
 
 clean:  ## remove what the other targets made
-	rm -rf $(VENV) demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist docs/_build docs/gallery docs/api/generated

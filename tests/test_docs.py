@@ -1,5 +1,6 @@
 """The code in README and docs runs. Training is cut short: what is tested is that every call works."""
 
+import importlib
 import re
 import subprocess
 import sys
@@ -37,3 +38,10 @@ def test_links_between_pages_exist():
 def test_modules_named_in_the_readme_are_there_after_import():
     code = "import ncprob; print(ncprob.plotting.plot_bands, ncprob.report.write_report, ncprob.scoring.crps_scorer)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("module", ["", "datasets", "guarantees", "metrics", "plotting", "report"])
+def test_public_names_are_in_the_reference(module):
+    public = importlib.import_module(f"ncprob.{module}".rstrip(".")).__all__
+    listed = (ROOT / "docs" / "api" / f"{module or 'index'}.rst").read_text()
+    assert [name for name in public if name != "__version__" and not re.search(rf"\b{name}\b", listed)] == []

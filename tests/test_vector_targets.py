@@ -214,3 +214,17 @@ def test_units_of_each_component_do_not_matter(coordinates):
 def test_questions_of_the_wrong_dimension(ask, message, three):
     with pytest.raises(ValueError, match=message):
         ask(three)
+
+
+def test_components_depend_on_each_other_as_x_says():
+    """The operator that knows it may not be left out because CRPS of the components do not see it."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, (1000, 1))
+    correlation = 0.9 * np.sign(x[:, 0])
+    first = rng.normal(size=1000)
+    second = correlation * first + np.sqrt(1 - correlation**2) * rng.normal(size=1000)
+    model = NCPRegressor(coordinates="residual", max_steps=300, random_state=0, progress=False)
+    cov = model.fit(x, np.column_stack([first, second])).predict_cov([[-0.5], [0.5]])
+    found = cov[:, 0, 1] / np.sqrt(cov[:, 0, 0] * cov[:, 1, 1])
+    assert found[0] < -0.5  # exact: −0.9; some ten standard errors of 500 rows are left for the short training
+    assert found[1] > 0.5
