@@ -29,10 +29,9 @@ noise[:, 1] = rho * noise[:, 0] + np.sqrt(1 - rho**2) * noise[:, 1]
 Y = X * [2.0, 1.5] + 0.6 * noise
 
 # %%
-# By default the rank is chosen by the score of each target alone, which sees nothing of how they vary together. Where
-# the joint law is the question, ask for singular functions.
+# The operator learns how the targets vary together given rain.
 
-model = NCPRegressor(rank=16, coordinates="residual", max_steps=600, random_state=0).fit(X, Y)
+model = NCPRegressor(coordinates="residual", max_steps=600, random_state=0).fit(X, Y)
 
 # %%
 # The smallest regions that hold 50, 80 and 95 %: from a slope down to a slope up.

@@ -217,7 +217,7 @@ def test_questions_of_the_wrong_dimension(ask, message, three):
 
 
 def test_components_depend_on_each_other_as_x_says():
-    """The operator that knows it may not be left out because CRPS of the components do not see it."""
+    """The operator that knows it must not be left out because CRPS of the components do not see it."""
     rng = np.random.default_rng(0)
     x = rng.uniform(-1, 1, (1000, 1))
     correlation = 0.9 * np.sign(x[:, 0])

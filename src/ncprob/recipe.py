@@ -208,13 +208,12 @@ def _choose(candidates: list[Candidate], recipe: Recipe) -> Candidate:
         )
     best = candidates[0]
     scores = held_out_crps(best)
-    if recipe.rank is None and any(best.model.ranks):
+    # Of several components the operator alone knows how they depend on each other given x; their CRPS do not show it,
+    # and the held-out loss that chose its rank does.
+    if best.base.shape[1] == 1 and recipe.rank is None and any(best.model.ranks):
         alone = replace(best, model=_without_operator(best.model))
         scores_alone = held_out_crps(alone)
-        # Of several components the operator alone knows how they depend on each other given x, which their CRPS do not
-        # show: then it goes only if it does harm.
-        several = best.base.shape[1] > 1
-        if _clearly_lower(scores_alone, scores) if several else not _clearly_lower(scores, scores_alone):
+        if not _clearly_lower(scores, scores_alone):
             best, scores = alone, scores_alone
     for candidate in candidates[1:]:
         others = held_out_crps(candidate)
