@@ -1,8 +1,6 @@
 """ncprob: learn a conditional distribution once, then ask it anything."""
 
-import importlib
-from typing import Any
-
+from ncprob import datasets, metrics, plotting, report, scoring
 from ncprob._version import __version__
 from ncprob.distribution import ConditionalDistribution
 from ncprob.estimators import NCPClassifier, NCPRegressor
@@ -18,13 +16,11 @@ __all__ = [
     "NCPRegressor",
     "SpectralOperator",
     "__version__",
+    "datasets",
     "load",
+    "metrics",
+    "plotting",
+    "report",
+    "scoring",
     "train",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    """`ncprob.plotting` and the like are imported when first named: some need extras, and `import ncprob` does not."""
-    if name in ("datasets", "metrics", "plotting", "report", "scoring"):
-        return importlib.import_module(f"ncprob.{name}")
-    raise AttributeError(f"module 'ncprob' has no attribute {name!r}")
