@@ -513,7 +513,7 @@ def test_a_failed_write_leaves_the_old_checkpoint(tmp_path, monkeypatch):
         raise OSError("disk full")
 
     with monkeypatch.context() as patch:
-        patch.setattr("ncprob.optimization.os.replace", full)
+        patch.setattr("ncprob._files.os.replace", full)
         with pytest.raises(OSError, match="disk full"):
             checkpointed(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["operator.safetensors"]
