@@ -20,7 +20,7 @@ import torch
 
 from benchmarks import methods, tasks
 from benchmarks.methods.base import threads
-from benchmarks.scores import LEVELS, distance_scores, quantile_scores
+from benchmarks.scores import LEVELS, distance_scores, point_scores, quantile_scores
 
 
 def peak_megabytes() -> float:
@@ -50,6 +50,7 @@ def run(method: str, dataset: str, n: int | None, seed: int, options: dict[str, 
         "version": model.version(),
         **quantile_scores(quantiles, split),
         **distance_scores(model, split),
+        **point_scores(model, split),
         "peak_mb": round(peak_megabytes()),
         "machine": machine(),
     }

@@ -7,7 +7,18 @@ from numpy.typing import NDArray
 
 from benchmarks.methods.base import Method
 from benchmarks.tasks import Split
-from ncprob.metrics import interval_coverage, interval_width, ks_distance, ks_distance_paper, pinball_loss
+from ncprob.metrics import (
+    hellinger,
+    interval_coverage,
+    interval_width,
+    jensen_shannon,
+    kl_divergence,
+    ks_distance,
+    ks_distance_paper,
+    pinball_loss,
+    total_variation,
+    wasserstein1,
+)
 
 Array = NDArray[np.float64]
 
@@ -15,6 +26,7 @@ LEVELS = np.arange(1, 200) / 200  # 0.005, 0.010, …, 0.995: for the CRPS
 PINBALL_LEVELS = np.arange(1, 20) / 20  # 0.05, …, 0.95
 GRID_POINTS = 1000
 FIFTHS = 5
+FLOOR = 1e-6  # least probability of a cell in the Kullback–Leibler divergence
 
 
 def quantile_scores(quantiles: Array, split: Split) -> dict[str, float | str]:
@@ -52,7 +64,39 @@ def distance_scores(method: Method, split: Split) -> dict[str, float]:
         "ks": float(ks_distance(cdf, truth)),
         "ks_paper": float(ks_distance_paper(cdf, truth)),
         "ks_bulk": float(ks_distance(method.cdf(x, bulk), law(x).cdf(bulk))),
+        **divergences(truth, cdf, even, float(split.y.std())),
     }
+
+
+def divergences(truth: Array, cdf: Array, grid: Array, scale: float) -> dict[str, float]:
+    """Hellinger, KL(truth ‖ method), Jensen–Shannon, total variation and Wasserstein-1 of laws on a grid.
+
+    The first four are of the laws binned into the cells of the grid: probabilities of cells exist for every method,
+    whether it has a density, steps or draws, and binning never enlarges a divergence (data processing). A cell to which
+    the method gives less than `FLOOR` counts as if it had that, so KL is large and not infinite for laws with gaps.
+    Wasserstein-1 is in units of `scale`, the standard deviation of y, so that models compare.
+    """
+    width, middle = np.diff(grid), (grid[1:] + grid[:-1]) / 2
+    p, q = (np.maximum(np.diff(values, axis=1), 0) / width for values in (truth, cdf))
+    return {
+        "hellinger": float(hellinger(p, q, middle)),
+        "kl": float(kl_divergence(p, np.maximum(q, FLOOR / width), middle)),
+        "js": float(jensen_shannon(p, q, middle)),
+        "tv": float(total_variation(p, q, middle)),
+        "w1": float(wasserstein1(cdf, truth, grid)) / scale,
+    }
+
+
+def point_scores(method: Method, split: Split) -> dict[str, float]:
+    """Logarithmic score −log p(y | x) of the test rows where there is a density, and the error of the mean if known."""
+    density = method.log_density(split.X_test, split.y_test)
+    scores = {} if density is None else {"log_score": -float(density.mean())}
+    if split.simulator is not None:
+        truth = split.simulator.truth(split.X_test).mean()
+        if np.all(np.isfinite(truth)):
+            error = method.mean(split.X_test) - truth
+            scores["mse_mean"] = float(np.mean(error**2))
+    return scores
 
 
 def _position(level: float) -> int:

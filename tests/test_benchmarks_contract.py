@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 
 pd = pytest.importorskip("pandas")
 pytest.importorskip("matplotlib")
@@ -18,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))  # benchmarks are run from
 from benchmarks import methods, one_run, report, runner, tasks  # noqa: E402
 from benchmarks.methods.base import with_tails  # noqa: E402
 from benchmarks.records import COLUMNS, Records  # noqa: E402
-from benchmarks.scores import LEVELS, quantile_scores  # noqa: E402
+from benchmarks.scores import LEVELS, divergences, quantile_scores  # noqa: E402
 from ncprob import datasets  # noqa: E402
 
 # Small enough for a test; the benchmark itself uses none of these.
@@ -68,6 +69,30 @@ class TestContract:
         assert model.settings
         assert model.version()
 
+    def test_densities_integrate_to_the_distribution_function(self, name, sample):
+        X, y = sample
+        model, grid = fitted(name, X, y), np.linspace(y.min() - 2 * y.std(), y.max() + 2 * y.std(), 2001)
+        density = model.pdf(X[:5], grid)
+        assert density.shape == (5, 2001)
+        assert np.all(density >= 0)
+        mass = np.trapezoid(density, grid, axis=1)
+        # The paper's density, r times a kernel estimate, cut at zero, is no density: its mass is only near one.
+        assert mass == pytest.approx(np.ones(5), abs=0.5 if name.startswith("NCP") else 0.03)
+        logs = model.log_density(X[:5], y[:5])
+        if logs is not None:
+            at = [np.interp(y[i], grid, density[i]) for i in range(5)]
+            assert np.exp(logs) == pytest.approx(at, rel=0.05, abs=0.05 * density.max())
+
+    def test_mean_and_draws_follow_the_law(self, name, sample):
+        X, y = sample
+        model = fitted(name, X, y)
+        draws = model.sample(X[:5], 2000, seed=1)
+        assert draws.shape == (5, 2000)
+        median, middle = np.median(draws, axis=1), model.quantiles(X[:5], [0.4, 0.6])
+        # The median of 2,000 draws has a standard error of 0.011 in probability: nine of them to 0.4 and 0.6.
+        assert np.all((median >= middle[:, 0]) & (median <= middle[:, 1]))
+        assert np.all(np.abs(model.mean(X[:5]) - draws.mean(axis=1)) < 0.5 * y.std())
+
     def test_quantiles_invert_the_distribution_function(self, name, sample):
         X, y = sample
         model, levels = fitted(name, X, y), np.array([0.1, 0.5, 0.9])
@@ -115,6 +140,23 @@ def test_true_quantiles_have_exact_coverage():
     scores = quantile_scores(split.simulator.truth(split.X_test).quantile(LEVELS), split)
     assert scores["coverage90"] == pytest.approx(0.9, abs=1e-6)
     assert [float(share) for share in scores["coverage_by_fifth"].split()] == pytest.approx([0.9] * 5, abs=1e-4)
+
+
+def test_divergences_of_two_normal_laws_are_those_of_the_books():
+    grid = np.linspace(-9, 10, 4001)
+    truth, other = stats.norm.cdf(grid)[None], stats.norm.cdf(grid, 1)[None]
+    found = divergences(truth, other, grid, scale=2.0)
+    assert found["hellinger"] == pytest.approx(np.sqrt(1 - np.exp(-1 / 8)), rel=1e-4)
+    assert found["kl"] == pytest.approx(0.5, rel=1e-3)
+    assert found["tv"] == pytest.approx(2 * stats.norm.cdf(0.5) - 1, rel=1e-4)
+    assert found["w1"] == pytest.approx(0.5, rel=1e-4)
+    assert 0 < found["js"] < np.log(2)
+
+
+def test_a_law_with_a_gap_has_a_large_but_finite_divergence():
+    grid = np.linspace(-4, 4, 101)
+    steps = (grid >= 0).astype(float)[None]
+    assert 5 < divergences(stats.norm.cdf(grid)[None], steps, grid, scale=1.0)["kl"] < 20
 
 
 def test_circle_takes_a_dimension():

@@ -1,7 +1,7 @@
-"""What every method of the benchmark is: fit, then conditional quantiles and distribution functions.
+"""What every method of the benchmark is: fit, then conditional quantiles, distribution functions, densities, draws.
 
-A method states its law in one of the two forms and gets the other from here. Quantiles at a few levels become a law by
-linear interpolation, and by going on in a straight line beyond the outermost levels.
+A method states its law as quantiles or as a distribution function and gets the rest from here. Quantiles at a few
+levels become a law by linear interpolation, and by going on in a straight line beyond the outermost levels.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import pandas as pd
+import torch
 from numpy.typing import ArrayLike, NDArray
 
 import ncprob
@@ -51,6 +52,28 @@ class Method(ABC):
     def cdf(self, X: Any, grid: ArrayLike) -> Array:
         """P(y ≤ t | X) for every t of `grid`, (rows, grid)."""
 
+    def pdf(self, X: Any, grid: ArrayLike) -> Array:
+        """Density on an increasing grid, (rows, grid); here the mean density of the cell around each point."""
+        points = np.asarray(grid, dtype=float)
+        inner = (points[1:] + points[:-1]) / 2
+        edges = np.concatenate([[2 * points[0] - inner[0]], inner, [2 * points[-1] - inner[-1]]])
+        return np.maximum(np.diff(self.cdf(X, edges), axis=1) / np.diff(edges), 0.0)
+
+    def log_density(self, X: Any, y: Array) -> Array | None:
+        """log p(y_i | x_i) of every row, or None for a method that has no density."""
+        return None
+
+    def mean(self, X: Any) -> Array:
+        """E[y | X]; here the mean of quantiles in the middle of 400 equal parts."""
+        return self.quantiles(X, (np.arange(400) + 0.5) / 400).mean(axis=1)
+
+    def sample(self, X: Any, size: int, seed: int) -> Array:
+        """`size` draws per row, (rows, size); here quantiles at random levels, interpolated between 999 of them."""
+        levels = np.arange(1, 1000) / 1000
+        draws = np.random.default_rng(seed).uniform(size=(len(X), size))
+        knots = self.quantiles(X, levels)
+        return np.stack([np.interp(u, levels, row) for u, row in zip(draws, knots, strict=True)])
+
 
 class Tabular(Method):
     """A method that takes numbers only: text columns become indicators, as they were met in `fit`."""
@@ -85,6 +108,21 @@ class Tabular(Method):
     def cdf(self, X: Any, grid: ArrayLike) -> Array:
         """P(y ≤ t | X) for every t of `grid`, (rows, grid)."""
         return self._cdf(self.numbers(X), np.asarray(grid, dtype=float))
+
+    def pdf(self, X: Any, grid: ArrayLike) -> Array:
+        """Density on an increasing grid, (rows, grid)."""
+        points = np.asarray(grid, dtype=float)
+        density = self._pdf(self.numbers(X), np.broadcast_to(points, (len(X), len(points))))
+        return super().pdf(X, grid) if density is None else density
+
+    def log_density(self, X: Any, y: Array) -> Array | None:
+        """log p(y_i | x_i) of every row, or None for a method that has no density."""
+        density = self._pdf(self.numbers(X), np.asarray(y, dtype=float)[:, None])
+        return None if density is None else np.log(np.maximum(density[:, 0], np.finfo(float).tiny))
+
+    def _pdf(self, X: Array, points: Array) -> Array | None:
+        """Density of every row at its own points, (rows, points); None where a method has none."""
+        return None
 
     @abstractmethod
     def _fit(self, X: Array, y: Array, seed: int, validation: tuple[Array, Array] | None) -> None: ...
@@ -151,7 +189,17 @@ def threads() -> int:
     return int(os.environ.get("OMP_NUM_THREADS", os.cpu_count() or 1))
 
 
+def accelerator() -> torch.device:
+    """Where networks are trained: an accelerator when there is one."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
 def row_chunks(n_rows: int, width: int, elements: int = 2**23) -> list[slice]:
     """Slices of rows so that no (rows, width) array has more than `elements` entries."""
     step = max(1, elements // max(1, width))
     return [slice(start, start + step) for start in range(0, n_rows, step)]
+
+
+def gaussian(distance: Array, width: float | Array) -> Array:
+    """Density of N(0, width²)."""
+    return np.exp(-0.5 * (distance / width) ** 2) / (width * np.sqrt(2 * np.pi))

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.spatial.distance import cdist
 from scipy.special import ndtr
 
-from benchmarks.methods.base import Array, FromCDF, row_chunks
+from benchmarks.methods.base import Array, FromCDF, gaussian, row_chunks
 
 
 class CKDE(FromCDF):
@@ -34,3 +34,11 @@ class CKDE(FromCDF):
             for rows in row_chunks(len(self._y), len(grid)):
                 answer[part] += weights[:, rows] @ ndtr((grid - self._y[rows, None]) / self._bandwidth)
         return np.clip(answer, 0.0, 1.0)
+
+    def _pdf(self, X: Array, points: Array) -> Array:
+        answer = np.empty(points.shape)
+        for part in row_chunks(len(X), len(self._y)):
+            for target, weights, at in zip(answer[part], self._weights(X[part]), points[part], strict=True):
+                near = weights > 1e-12
+                target[:] = weights[near] @ gaussian(at - self._y[near, None], self._bandwidth)
+        return answer

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import numpy as np
 import torch
 from scipy.optimize import isotonic_regression
 from torch import Tensor
 
-from benchmarks.methods.base import Array, Tabular, hold_out, row_chunks
+from benchmarks.methods.base import Array, Tabular, accelerator, gaussian, hold_out, row_chunks
 from ncprob.encoders import MLP
 from ncprob.losses import covariance_loss, orthonormality_penalty, u_statistic_loss
 from ncprob.operator import SpectralOperator
@@ -21,7 +22,8 @@ class PaperNCP(Tabular):
     X and Y standardised; both networks with two hidden layers of 64 GELU units; rank 100, γ = 10⁻³; Adam at 10⁻³ on
     the full batch, split anew into two random halves in every epoch; at most 10⁴ epochs, stopped after 1,000 without
     progress of the loss on 1,000 extra rows (a tenth of the rows where there are none). The distribution function is
-    that of the training y weighted by r(x, y), made monotone by isotonic regression and divided by its last value.
+    that of the training y weighted by r(x, y), made monotone by isotonic regression and divided by its last value; the
+    density is r(x, y) times a kernel estimate of the marginal density (Scott's bandwidth), cut at zero.
 
     Parameters
     ----------
@@ -54,10 +56,11 @@ class PaperNCP(Tabular):
         self._x_mean, self._x_scale = X.mean(axis=0), X.std(axis=0)
         self._x_scale[self._x_scale == 0] = 1.0
         self._y_mean, self._y_scale = y.mean(), y.std() or 1.0
-        pairs, held_pairs = self._pairs(X, y), self._pairs(held[0], held[1])
         torch.manual_seed(seed)
+        self._device = accelerator()
+        pairs, held_pairs = self._pairs(X, y), self._pairs(held[0], held[1])
         x_encoder, y_encoder = (MLP(width, self.hidden_sizes, self.rank) for width in (X.shape[1], 1))
-        self.operator = SpectralOperator(x_encoder, y_encoder, self.rank)
+        self.operator = SpectralOperator(x_encoder, y_encoder, self.rank).to(self._device)
         self._train(pairs, held_pairs)
         self.operator.postprocess(pairs, kind=self.postprocessing)  # type: ignore[arg-type]
         self._atoms = np.sort(y)
@@ -68,7 +71,7 @@ class PaperNCP(Tabular):
         optimizer = torch.optim.Adam(self.operator.parameters(), lr=self.learning_rate)
         best, best_step, best_state = float("inf"), 0, copy.deepcopy(self.operator.state_dict())
         for step in range(1, self.max_steps + 1):
-            order = torch.randperm(len(pairs[0]))
+            order = torch.randperm(len(pairs[0])).to(self._device)
             u, v = self.operator.encode(pairs[0][order], pairs[1][order])
             loss = covariance_loss(u, v, self.operator.singular_values) + self.gamma * orthonormality_penalty(u, v)
             optimizer.zero_grad(set_to_none=True)
@@ -91,19 +94,24 @@ class PaperNCP(Tabular):
         return float(u_statistic_loss(u, v, self.operator.singular_values) + self.gamma * orthonormality_penalty(u, v))
 
     def _x_inputs(self, X: Array) -> Tensor:
-        return torch.as_tensor((X - self._x_mean) / self._x_scale, dtype=torch.float32)
+        return torch.as_tensor((X - self._x_mean) / self._x_scale, dtype=torch.float32, device=self._device)
 
     def _y_inputs(self, y: Array) -> Tensor:
-        return torch.as_tensor((y - self._y_mean) / self._y_scale, dtype=torch.float32)[:, None]
+        standard = (y - self._y_mean) / self._y_scale
+        return torch.as_tensor(standard, dtype=torch.float32, device=self._device)[:, None]
 
     def _pairs(self, X: Array, y: Array) -> tuple[Tensor, Tensor]:
         return self._x_inputs(X), self._y_inputs(y)
 
     @torch.no_grad()
+    def _ratios(self, X: Array, right: Tensor) -> Array:
+        """r(x_i, y_j) = 1 + Σ_k σ_k u_k(x_i) v_k(y_j)."""
+        left = self.operator.left_features(self._x_inputs(X)) * self.operator.singular_values
+        return 1 + (left @ right.mT).double().cpu().numpy()
+
     def _at_atoms(self, X: Array) -> Array:
         """P(Y ≤ y_j | x_i) at the sorted training y."""
-        left = self.operator.left_features(self._x_inputs(X)) * self.operator.singular_values
-        ratio = 1 + (left @ self._right.mT).double().numpy()
+        ratio = self._ratios(X, self._right)
         cdf = np.stack([isotonic_regression(row).x for row in np.cumsum(ratio, axis=1) / len(self._atoms)])
         marginal = np.arange(1, len(self._atoms) + 1) / len(self._atoms)
         last = cdf[:, -1:]
@@ -121,3 +129,20 @@ class PaperNCP(Tabular):
         below = np.searchsorted(self._atoms, grid, side="right")
         parts = [self._at_atoms(X[rows]) for rows in row_chunks(len(X), len(self._atoms))]
         return np.concatenate([np.pad(part, ((0, 0), (1, 0)))[:, below] for part in parts])
+
+    def mean(self, X: Any) -> Array:
+        """E[y | X] = Σ_j y_j r(x, y_j)/n, the formula of the paper, not repaired."""
+        numbers = self.numbers(X)
+        parts = [self._ratios(numbers[rows], self._right) for rows in row_chunks(len(numbers), len(self._atoms))]
+        return np.concatenate([part @ self._atoms / len(self._atoms) for part in parts])
+
+    @torch.no_grad()
+    def _pdf(self, X: Array, points: Array) -> Array:
+        marginal, bandwidth = np.zeros(points.shape), self._atoms.std() * len(self._atoms) ** -0.2
+        answer = np.empty(points.shape)
+        for i, at in enumerate(points):
+            if i == 0 or not np.array_equal(at, points[i - 1]):
+                right = self.operator.right_features(self._y_inputs(at))
+                marginal = gaussian(at[:, None] - self._atoms, bandwidth).mean(axis=1)
+            answer[i] = np.maximum(self._ratios(X[i : i + 1], right)[0], 0.0) * marginal
+        return answer

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from benchmarks.methods.base import Array, Tabular
 from ncprob import NCPRegressor
@@ -27,3 +28,19 @@ class NcprobDefault(Tabular):
 
     def _cdf(self, X: Array, grid: Array) -> Array:
         return np.asarray(self.model.predict_distribution(X).cdf(grid))
+
+    def pdf(self, X: Any, grid: ArrayLike) -> Array:
+        """Density on an increasing grid, (rows, grid)."""
+        return np.asarray(self.model.predict_distribution(self.numbers(X)).pdf(np.asarray(grid, dtype=float)))
+
+    def log_density(self, X: Any, y: Array) -> Array:
+        """log p(y_i | x_i) of every row."""
+        return -np.asarray(self.model.predict_distribution(self.numbers(X)).log_score(y))
+
+    def mean(self, X: Any) -> Array:
+        """E[y | X]."""
+        return np.asarray(self.model.predict(self.numbers(X)))
+
+    def sample(self, X: Any, size: int, seed: int) -> Array:
+        """`size` draws per row, (rows, size)."""
+        return np.asarray(self.model.predict_distribution(self.numbers(X)).sample(size, random_state=seed))
