@@ -69,7 +69,7 @@ def test_maps_are_increasing_and_finite_as_far_as_inputs_reach():
     model = perturbed(new_model(n_components=2))
     x = torch.linspace(-MAX_CORE - 2, MAX_CORE + 2, 50)[:, None]  # the bounds of `InputScaler`
     for map_ in (model.transport(x), model.transport(x, fold_numbers(50))):
-        assert map_.offsets.shape == (50, 2, KNOTS + 2 * len(OUTER_KNOTS))
+        assert map_.offsets.shape == (50, 2, 2 * len(KNOTS) - 1 + 2 * len(OUTER_KNOTS))
         assert torch.isfinite(map_.offsets).all()
         assert torch.isfinite(map_.anchor).all()
         assert (map_.offsets.diff(dim=-1) > 0).all()
@@ -87,6 +87,22 @@ def test_a_map_is_the_inverse_of_the_mixture_of_its_fold():
         expected = (log_weights[k, :, :, None].exp() * cdf).sum(dim=-1)
         found = probabilities(model.transport(x, torch.full((6,), k)), y)
         torch.testing.assert_close(found, expected, atol=0.01, rtol=0)
+
+
+def test_mass_does_not_leak_into_the_gap_between_two_modes():
+    """The piece of the table that holds the gap spreads its mass over it: at most φ(0)/100 = 0.004 moves."""
+    model = new_model()
+    with torch.no_grad():  # two Gaussians of width 0.05 at ±1, whatever x
+        model.networks.weights[-1].zero_()
+        logits, means, widths = model.networks.biases[-1].zero_().unflatten(-1, (3, 1, -1)).unbind(dim=-3)
+        logits[..., 2:] = -50
+        means[..., 0], means[..., 1] = -1, 1
+        widths[:] = torch.log(torch.expm1(torch.tensor(0.05 - 1e-3))) - 0.5
+    model.scale = SoftScale(torch.zeros(1), torch.ones(1), torch.full((1,), 100.0))
+    y = torch.linspace(-1.2, 1.2, 2000, dtype=torch.float64)
+    exact = stats.norm.cdf(y, -1, 0.05) / 2 + stats.norm.cdf(y, 1, 0.05) / 2
+    found = probabilities(model.transport(torch.zeros(1, 1)), y.reshape(1, 1, -1)).flatten()
+    np.testing.assert_allclose(found, exact, atol=0.004)
 
 
 def test_new_rows_get_the_average_of_the_distribution_functions_over_folds():

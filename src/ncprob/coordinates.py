@@ -34,7 +34,9 @@ MINIMUM_SCALE = 1e-3  # of the marginal scale: keeps a deterministic relation Y 
 MINIMUM_SHARE = 0.1  # variants with a smaller share of the pool are left out of the answers
 SCORE_ROWS = 16384  # at a time; a multiple of FOLDS
 JUDGES = 2**17  # rows that stop training and pool the variants: more would take longer than training itself
-KNOTS, REACH = 145, 4.5  # normal scores at which the quantiles of a mixture are tabulated: 145 over ±4.5
+# Normal scores at which the quantiles of a mixture are tabulated. The mass between two is spread evenly over what lies
+# between their quantiles, be it a gap between two modes: they are dense where the mass is.
+KNOTS = (*(0.01 * k for k in range(200)), *(2 + k / 16 for k in range(41)))
 OUTER_KNOTS = (6.0, 8.0, 12.0)  # where the table goes on, along its slope over the last eight knots
 MAX_EXTENSION = 20.0  # soft-scaled units: a factor of 5e8 in a logarithmic tail
 
@@ -245,10 +247,11 @@ class MixtureCoordinates(nn.Module):
         """G⁻¹(Φ(·) | x) for every row: out of fold where `fold` is given, else of the average over folds."""
         weights, means, scales = (part.flatten(0, 1) for part in self._pooled(x, fold))
         device = weights.device
-        inner = torch.linspace(-REACH, REACH, KNOTS, dtype=torch.float64, device=device)
+        positive = torch.tensor(KNOTS, dtype=torch.float64, device=device)
+        inner = torch.cat([-positive[1:].flip(0), positive])
         outer = torch.tensor(OUTER_KNOTS, dtype=torch.float64, device=device)
         z = _increasing(mixture.quantiles(weights, means, scales, inner))
-        steps = (outer - REACH) / (inner[8] - inner[0])
+        steps = (outer - positive[-1]) / (inner[8] - inner[0])
         limit = MAX_EXTENSION / steps[-1]
         below = z[:, :1] - (z[:, 8:9] - z[:, :1]).clamp(max=limit) * steps.flip(0)
         above = z[:, -1:] + (z[:, -1:] - z[:, -9:-8]).clamp(max=limit) * steps

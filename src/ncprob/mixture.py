@@ -6,13 +6,15 @@ import math
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 Components = Float[Tensor, "rows components"]
 Points = Float[Tensor, "rows points"]
 
 EDGE = 5.5  # normal scores beyond are not looked for: 2e-8 of the mass
-COARSE, MIDDLE = 33, 65
+COARSE, MIDDLE, FINE = 33, 65, 128  # points at which a distribution function is evaluated to invert it
+NEAR = 1e-3  # normal scores
+SMALL = 1e-12  # instead of zero in a denominator
 CHUNK_ELEMENTS = 2**20  # 4 MiB: larger temporaries leave the cache
 
 
@@ -50,9 +52,9 @@ def quantiles(
 ) -> Float[Tensor, "rows levels"]:
     """z with F(z) = Φ(score), for all rows and increasing scores inside ±`EDGE`; in chunks of bounded size.
 
-    F is evaluated on an even grid that covers all components, then where the wanted scores seem to lie, twice; the
-    inverse is interpolated between all points seen. The error in probability is about 1e-4 on average and at most
-    about 0.02, beside modes a hundred times narrower than the range: far below that of any learned mixture.
+    F is evaluated on an even grid that covers all components, then at even normal scores, then where the density still
+    bends between neighbours; the inverse is an increasing cubic through all points seen. The error in probability is
+    about 1e-4 for smooth laws, and at most about 0.015 beside modes a hundred times narrower than the range.
 
     Examples
     --------
@@ -60,7 +62,7 @@ def quantiles(
     >>> quantiles(one, one, 2 * one, torch.tensor([-1.0, 0.0, 1.0], dtype=torch.float64)).round(decimals=3) + 0.0
     tensor([[-1.,  1.,  3.]], dtype=torch.float64)
     """
-    width = (COARSE + MIDDLE + len(scores)) * weights.shape[1]
+    width = FINE * weights.shape[1]
     step = max(1, CHUNK_ELEMENTS // width)
     parts = [slice(start, start + step) for start in range(0, max(1, len(weights)), step)]
     return torch.cat([_quantiles(weights[rows], means[rows], scales[rows], scores) for rows in parts])
@@ -72,19 +74,58 @@ def _quantiles(weights: Components, means: Components, scales: Components, score
     high = torch.where(counted, means + EDGE * scales, -torch.inf).amax(dim=1, keepdim=True)
     points = low + (high - low) * torch.linspace(0, 1, COARSE, device=low.device)
     values = normal_scores(weights, means, scales, points)
-    for wanted in (torch.linspace(-EDGE, EDGE, MIDDLE, dtype=torch.float64, device=low.device), scores):
-        guess = _interpolate_inverse(points, values, wanted)
-        points, order = torch.cat([points.double(), guess], dim=1).sort(dim=1)
-        guessed = normal_scores(weights, means, scales, guess.to(means.dtype))
-        values = torch.cat([values, guessed], dim=1).gather(1, order).cummax(dim=1).values
-    return _interpolate_inverse(points, values, scores)
+    for place in (_even_scores, _where_it_bends):
+        more = place(points, values).to(means.dtype)
+        found = normal_scores(weights, means, scales, more)
+        points, order = torch.cat([points, more], dim=1).sort(dim=1)
+        values = torch.cat([values, found], dim=1).gather(1, order).cummax(dim=1).values
+    return _inverse(points, values, scores, _slopes(points.double(), values))
 
 
-def _interpolate_inverse(points: Tensor, values: Tensor, wanted: Tensor) -> Tensor:
-    """Where increasing values (rows, n) at sorted points reach the wanted levels, by linear interpolation."""
+def _even_scores(points: Tensor, values: Tensor) -> Tensor:
+    """`MIDDLE` points per row at which even normal scores seem to lie."""
+    return _inverse(points, values, torch.linspace(-EDGE, EDGE, MIDDLE, dtype=values.dtype, device=values.device))
+
+
+def _where_it_bends(points: Tensor, values: Tensor) -> Tensor:
+    """`FINE` points per row, dense where linear interpolation of F errs most.
+
+    On a piece of width h its error is h²|F″|/8 and |F″| about the change of the density from piece to piece, over h.
+    Points spread by the root of the error make it even (de Boor 1973); a share is kept for an even spread over pieces.
+    """
+    width = points.double().diff(dim=1).clamp(min=SMALL)
+    density = torch.special.ndtr(values).diff(dim=1) / width
+    change = nn.functional.pad(density.diff(dim=1).abs(), (1, 1))
+    wanted = (torch.maximum(change[:, 1:], change[:, :-1]) * width).sqrt()
+    wanted = wanted / wanted.sum(dim=1, keepdim=True).clamp(min=SMALL) + 0.5 / wanted.shape[1]
+    mass = nn.functional.pad(wanted.cumsum(dim=1), (1, 0))
+    even = torch.linspace(0, 1, FINE, dtype=mass.dtype, device=mass.device)
+    return _inverse(points, mass / mass[:, -1:], even)
+
+
+def _slopes(points: Tensor, values: Tensor) -> Tensor:
+    """d point / d value at the points that keep a cubic through them increasing (Fritsch & Butland 1984)."""
+    steps = values.diff(dim=1).clamp(min=SMALL)
+    secants = points.diff(dim=1) / steps
+    before, after = steps[:, :-1], steps[:, 1:]
+    low, high = secants[:, :-1].clamp(min=SMALL), secants[:, 1:].clamp(min=SMALL)
+    # Between points that nearly coincide a secant is rounding: the other side tells the slope.
+    low, high = torch.where(before > NEAR, low, high), torch.where(after > NEAR, high, low)
+    inner = 3 * (before + after) / ((2 * after + before) / low + (after + 2 * before) / high)
+    return torch.cat([secants[:, :1], inner, secants[:, -1:]], dim=1)
+
+
+def _inverse(points: Tensor, values: Tensor, wanted: Tensor, slopes: Tensor | None = None) -> Tensor:
+    """Where increasing values (rows, n) at sorted points reach the wanted levels: linear between them, or cubic."""
     levels = wanted.expand(len(values), -1).contiguous()
     right = torch.searchsorted(values.contiguous(), levels).clamp(1, values.shape[1] - 1)
     low, high = values.gather(1, right - 1), values.gather(1, right)
-    share = ((levels - low) / (high - low).clamp(min=1e-12)).clamp(0, 1)
+    step = (high - low).clamp(min=SMALL)
+    share = ((levels - low) / step).clamp(0, 1)
     points = points.double()
-    return torch.lerp(points.gather(1, right - 1), points.gather(1, right), share)
+    first, last = points.gather(1, right - 1), points.gather(1, right)
+    if slopes is None:
+        return torch.lerp(first, last, share)
+    rise, rest = last - first, 1 - share
+    bend = rest * (slopes.gather(1, right - 1) * step - rise) - share * (slopes.gather(1, right) * step - rise)
+    return first + share * (rise + rest * bend)
