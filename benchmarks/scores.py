@@ -64,26 +64,27 @@ def distance_scores(method: Method, split: Split) -> dict[str, float]:
         "ks": float(ks_distance(cdf, truth)),
         "ks_paper": float(ks_distance_paper(cdf, truth)),
         "ks_bulk": float(ks_distance(method.cdf(x, bulk), law(x).cdf(bulk))),
-        **divergences(truth, cdf, even, float(split.y.std())),
+        "w1": float(wasserstein1(cdf, truth, even)) / float(split.y.std()),  # in standard deviations of y
+        **divergences(truth, method.pdf(x, (even[1:] + even[:-1]) / 2), even),
     }
 
 
-def divergences(truth: Array, cdf: Array, grid: Array, scale: float) -> dict[str, float]:
-    """Hellinger, KL(truth ‖ method), Jensen–Shannon, total variation and Wasserstein-1 of laws on a grid.
+def divergences(truth: Array, density: Array, grid: Array) -> dict[str, float]:
+    """Hellinger, KL(truth ‖ method), Jensen–Shannon and total variation of laws on a grid.
 
-    The first four are of the laws binned into the cells of the grid: probabilities of cells exist for every method,
-    whether it has a density, steps or draws, and binning never enlarges a divergence (data processing). A cell to which
-    the method gives less than `FLOOR` counts as if it had that, so KL is large and not infinite for laws with gaps.
-    Wasserstein-1 is in units of `scale`, the standard deviation of y, so that models compare.
+    The truth, given by its distribution function, is binned into the cells of the grid; the method's density is taken
+    in their middle (a method without one has that of its cells, see `Method.pdf`) and divided by its integral where
+    this is above one. A cell to which the method gives less than `FLOOR` counts as if it had that: KL is large and
+    not infinite for laws with gaps.
     """
     width, middle = np.diff(grid), (grid[1:] + grid[:-1]) / 2
-    p, q = (np.maximum(np.diff(values, axis=1), 0) / width for values in (truth, cdf))
+    p = np.maximum(np.diff(truth, axis=1), 0) / width
+    q = density / np.maximum((density * width).sum(axis=1, keepdims=True), 1.0)
     return {
         "hellinger": float(hellinger(p, q, middle)),
         "kl": float(kl_divergence(p, np.maximum(q, FLOOR / width), middle)),
         "js": float(jensen_shannon(p, q, middle)),
         "tv": float(total_variation(p, q, middle)),
-        "w1": float(wasserstein1(cdf, truth, grid)) / scale,
     }
 
 
