@@ -13,9 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from ncprob import NCPRegressor, __version__, cli, commands, load, questions, trees
+from ncprob import NCPClassifier, NCPRegressor, __version__, cli, commands, frames, load, questions, trees
 from ncprob.cli import app
 from ncprob.report import writing
+from ncprob.report.baselines import headline_scores
+from ncprob.report.study import Study
 from ncprob.tables import read_table
 
 N = 150
@@ -140,6 +142,40 @@ def test_fit_classifies_text_and_numbers_if_told(tmp_path):
     words = ("fit", "homes.csv", "--target", "rooms", "--classify", "--drop", "id", "--out", tmp_path / "m", *FAST)
     assert "log loss" in run(*words, "--test", "homes.csv").stdout
     assert load(tmp_path / "m").classes_.tolist() == list(range(2, 9))
+
+
+def test_fit_scores_a_table_as_the_report_does(tmp_path, work):
+    (work / "later.csv").write_text(homes(60, seed=1).replace("loft", "castle"))
+    words = ("--drop", "id", "--out", tmp_path / "m", "--test", "later.csv", *FAST)
+    lines = run("fit", "homes.csv", "--target", "price", *words).stdout.splitlines()
+    found, complaint = (line.removeprefix("later.csv (60 rows): ") for line in lines if line.startswith("later.csv"))
+    assert "not seen in fit, such as ['castle']" in complaint
+    model, table = load(tmp_path / "m"), read_table("later.csv")
+    study = Study.of(model, frames.from_columns(commands.model_columns(model, table)), table.numbers("price"))
+    scores = {name: own["CRPS"] for name, own in headline_scores(study)[0].items()}
+    marginal, linear = scores["marginal quantiles"], scores["linear, normal errors"]
+    told = f"price CRPS {scores['ncprob']:.4g} (marginal quantiles {marginal:.4g}; linear, normal errors {linear:.4g})"
+    assert found.startswith(told)
+    again = run("fit", "homes.csv", "--target", "price", "rooms", *words).stdout
+    assert "price CRPS" in again
+    assert "rooms CRPS" in again
+
+
+def test_a_class_that_cannot_be_known_is_told_before_the_fit(tmp_path, work, monkeypatch):
+    monkeypatch.setattr(NCPClassifier, "fit", lambda *_, **__: pytest.fail("fitted"))
+    (work / "later.csv").write_text(homes(60).replace("loft", "castle"))
+    words = ("fit", "homes.csv", "--target", "kind", "--out", tmp_path / "m", "--test", "later.csv")
+    assert "later.csv has classes that the rows to fit do not have: ['castle']" in refused(*words)
+
+
+def test_every_row_of_a_test_table_counts(tmp_path, monkeypatch):
+    monkeypatch.setattr("ncprob.report.study.MOST_ROWS", 3)
+    words = ("--target", "kind", "--drop", "id", "--out", tmp_path / "m", "--test", "homes.csv", *FAST)
+    line = next(line for line in run("fit", "homes.csv", *words).stdout.splitlines() if "accuracy" in line)
+    model, table = load(tmp_path / "m"), read_table("homes.csv")
+    hits = model.predict(frames.from_columns(commands.model_columns(model, table))) == table.text("kind")
+    assert line.endswith(f"accuracy {hits.mean():.1%}")
+    assert "(class shares 1." in line
 
 
 BAD_FITS = {

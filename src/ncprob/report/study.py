@@ -35,8 +35,8 @@ class Study:
     rows_given: int
 
     @classmethod
-    def of(cls, model: Any, X: Any, y: Any) -> Study:
-        """Check what was given, before any work is done."""
+    def of(cls, model: Any, X: Any, y: Any, every_row: bool = False) -> Study:
+        """Check what was given, before any work is done; of many rows some are taken, unless `every_row` counts."""
         if not isinstance(model, NCPRegressor | NCPClassifier):
             raise TypeError(
                 f"`model` must be an NCPRegressor or NCPClassifier; got {type(model).__name__}. "
@@ -58,7 +58,7 @@ class Study:
                 f"`y` must have {training_y.shape[1]} column(s), as in fit; got {target.shape[1]}. Pass these targets."
             )
         test = Inputs.of(X, getattr(model, "feature_names_in_", None))
-        kept = np.unique(np.linspace(0, n - 1, min(n, MOST_ROWS)).astype(int))
+        kept = np.unique(np.linspace(0, n - 1, n if every_row else min(n, MOST_ROWS)).astype(int))
         return cls(
             model=model,
             test=test.rows(kept),
