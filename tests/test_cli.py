@@ -151,7 +151,7 @@ def test_fit_scores_a_table_as_the_report_does(tmp_path, work):
     found, complaint = (line.removeprefix("later.csv (60 rows): ") for line in lines if line.startswith("later.csv"))
     assert "not seen in fit, such as ['castle']" in complaint
     model, table = load(tmp_path / "m"), read_table("later.csv")
-    study = Study.of(model, frames.from_columns(commands.model_columns(model, table)), table.numbers("price"))
+    study = Study.of(model, frames.join_columns(commands.model_columns(model, table)), table.numbers("price"))
     scores = {name: own["CRPS"] for name, own in headline_scores(study)[0].items()}
     marginal, linear = scores["marginal quantiles"], scores["linear, normal errors"]
     told = f"price CRPS {scores['ncprob']:.4g} (marginal quantiles {marginal:.4g}; linear, normal errors {linear:.4g})"
@@ -173,7 +173,7 @@ def test_every_row_of_a_test_table_counts(tmp_path, monkeypatch):
     words = ("--target", "kind", "--drop", "id", "--out", tmp_path / "m", "--test", "homes.csv", *FAST)
     line = next(line for line in run("fit", "homes.csv", *words).stdout.splitlines() if "accuracy" in line)
     model, table = load(tmp_path / "m"), read_table("homes.csv")
-    hits = model.predict(frames.from_columns(commands.model_columns(model, table))) == table.text("kind")
+    hits = model.predict(frames.join_columns(commands.model_columns(model, table))) == table.text("kind")
     assert line.endswith(f"accuracy {hits.mean():.1%}")
     assert "(class shares 1." in line
 

@@ -283,7 +283,7 @@ class NCPEstimator(BaseEstimator):
         names = getattr(self, "feature_names_in_", [f"x{i}" for i in range(x.shape[1])])
         columns: dict[str, NDArray[Any]] = dict(zip(names, x.T, strict=True))
         for name, levels in self.categories_.items():
-            columns[name] = np.array(levels, dtype=object)[columns[name].astype(int)]
+            columns[name] = np.array(levels)[columns[name].astype(int)]
         return columns
 
     def _rows_in(self, A: Any) -> Tensor:

@@ -77,7 +77,7 @@ def fit(data: str, roles: Roles, settings: FitSettings, say: Say) -> None:
         table = _complete_rows(table, features, as_text, roles, say)
 
     def rows(table: Table) -> tuple[Any, Any]:
-        return frames.from_columns(_columns(table, features, as_text)), _target(table, roles.targets, as_text, classify)
+        return frames.join_columns(_columns(table, features, as_text)), _target(table, roles.targets, as_text, classify)
 
     X, y = rows(table)
     weights = None if roles.weights is None else table.numbers(roles.weights)
@@ -191,7 +191,7 @@ def predict(
     parts = []
     for start in tqdm(range(0, len(table), CHUNK), desc="predicting", disable=None, leave=False):
         rows = slice(start, start + CHUNK)
-        X = frames.from_columns({name: column[rows] for name, column in columns.items()})
+        X = frames.join_columns({name: column[rows] for name, column in columns.items()})
         parts.append(
             _class_answers(model, X, wanted) if isinstance(model, NCPClassifier) else _answers(model, X, wanted)
         )
@@ -254,7 +254,7 @@ def report(path: str, data: str, out: str, title: str | None, delimiter: str | N
     check_writable(out)
     model = load(path)
     table = read_table(data, delimiter)
-    X = frames.from_columns(model_columns(model, table))
+    X = frames.join_columns(model_columns(model, table))
     targets, classes = frames.target_labels(model), getattr(model, "classes_", np.zeros(0))
     as_text = set(targets) if classes.dtype.kind in "OSU" else set()
     y = _target(table, targets, as_text, isinstance(model, NCPClassifier))

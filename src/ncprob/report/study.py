@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -128,12 +128,10 @@ def _class_numbers(model: NCPClassifier, y: Any, n: int) -> FloatArray:
 
 
 def _training_inputs(model: Any, test: Inputs) -> Inputs:
-    """Training rows as columns in units of the user: level numbers become levels again."""
-    columns = []
-    for position, column in enumerate(test.columns):
-        values = model._training_x[:, position]
-        levels = model.categories_.get(test.native_names[position])
-        if levels is not None:
-            values = np.array(levels)[values.astype(int)]
-        columns.append(values.astype(bool) if column.dtype.kind == "b" else values)
-    return Inputs(test.names, columns, test.native_names, test.like)
+    """Training rows as columns like those of the test rows, in units of the user."""
+    known = model._training_columns().values()
+    columns = [
+        values.astype(bool) if like.dtype.kind == "b" else values
+        for values, like in zip(known, test.columns, strict=True)
+    ]
+    return replace(test, columns=columns)
