@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from ncprob import NCPClassifier, NCPRegressor, __version__, cli, commands, frames, load, questions, trees
+from ncprob import NCPClassifier, NCPRegressor, __version__, cli, commands, datasets, frames, load, questions, trees
+from ncprob.base import COORDINATES
 from ncprob.cli import app
 from ncprob.report import writing
 from ncprob.report.baselines import headline_scores
@@ -502,6 +503,50 @@ def test_help_has_examples():
         assert f"ncprob {command}" in run(command, "--help").stdout
     assert "ncprob fit data.csv" in run("--help").stdout
     assert run("--version").stdout == f"ncprob {__version__}\n"
+
+
+def completed(line, monkeypatch):
+    """What bash would offer at the end of a line."""
+    monkeypatch.setenv("_NCPROB_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", line)
+    monkeypatch.setenv("COMP_CWORD", str(len(line.split(" ")) - 1))
+    result = CliRunner().invoke(app, [], prog_name="ncprob")
+    assert result.exit_code == 0, result.output
+    return result.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("ncprob ", ["fit", "predict", "ask", "info", "report", "benchmark", "demo"]),
+        ("ncprob re", ["report"]),
+        ("ncprob fit --drop", ["--drop", "--drop-missing"]),
+        ("ncprob fit homes.csv --target price --coordinates ", list(COORDINATES)),
+        ("ncprob fit homes.csv --coordinates=r", ["raw", "residual"]),
+        ("ncprob fit homes.csv --device c", ["cpu", "cuda"]),
+        ("ncprob benchmark --task Linear", ["LinearGaussian"]),
+        ("ncprob benchmark --task LinearGaussian ", datasets.names()),
+        ("ncprob benchmark --task LinearGaussian Ca", ["Cauchy"]),
+        ("ncprob benchmark --task LinearGaussian --see", ["--seed"]),
+        ("ncprob predict ", []),  # none of ours: bash offers files
+        ("ncprob predict model homes.csv --quantiles 0.1 ", []),
+    ],
+)
+def test_shell_completion(line, offered, monkeypatch):
+    assert completed(line, monkeypatch) == offered
+
+
+def test_shell_completion_is_shown_and_installed(tmp_path, monkeypatch):
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    runner = CliRunner()
+    shown = runner.invoke(app, ["--show-completion", "bash"], prog_name="ncprob")
+    assert (shown.exit_code, "_NCPROB_COMPLETE=complete_bash" in shown.stdout) == (0, True)
+    installed = runner.invoke(app, ["--install-completion", "bash"], prog_name="ncprob")
+    assert installed.exit_code == 0, installed.output
+    script = tmp_path / ".bash_completions" / "ncprob.sh"
+    assert script.read_text().strip() == shown.stdout.strip()
+    assert str(script) in (tmp_path / ".bashrc").read_text()
 
 
 def test_wrong_use_is_told_in_one_line():
