@@ -23,12 +23,14 @@ from ncprob.dependence import MINIMUM_ROWS as DEPENDENCE_ROWS
 from ncprob.dependence import Dependence, HeldOutFeatures, IndependenceResult, split_and_learn
 from ncprob.diagnostics import Diagnostics, summarize
 from ncprob.distribution import ConditionalDistribution
+from ncprob.fitting import MINIMUM_ROWS, fit_model, marginal_model
 from ncprob.guarantees import GuaranteeReport, report, target_moments
 from ncprob.losses import LOSSES
 from ncprob.operator import POSTPROCESSINGS
 from ncprob.optimization import History, Schedule
 from ncprob.preprocessing import TableEncoder
-from ncprob.recipe import MINIMUM_ROWS, Recipe, Sample, fit_model, marginal_model
+from ncprob.recipe import Recipe
+from ncprob.samples import Sample
 from ncprob.sets import Box, membership
 from ncprob.state import State
 from ncprob.training import resolve_device

@@ -333,7 +333,7 @@ def join_columns(columns: Mapping[Any, NDArray[Any]], like: Any = None) -> Any:
     return nw.from_dict(dict(columns), backend=backend).to_native()
 
 
-def _installed_library() -> str:
+def _installed_library() -> Any:
     for backend in ("pyarrow", "pandas", "polars"):
         if importlib.util.find_spec(backend) is not None:
             return backend
