@@ -523,6 +523,18 @@ def test_a_row_of_points_per_member():
         np.testing.assert_allclose(getattr(d, name)(t), expected)
 
 
+@pytest.mark.parametrize("located", [False, True])
+def test_points_per_member_and_component(located):
+    d = example(q=2, located=located)
+    t = np.linspace(-2, 2, 24).reshape(4, 2, 3)
+    for name in ("cdf", "sf", "pdf", "log_pdf"):
+        asked = getattr(d, name)
+        expected = np.stack([[getattr(d[i], name)(t[i, k])[0, k] for k in range(2)] for i in range(4)])
+        np.testing.assert_allclose(asked(t), expected)
+        with pytest.raises(ValueError, match=r"shape \(n, 2, g\); got shape \(4, 3, 2\) for 4 members"):
+            asked(t.reshape(4, 3, 2))
+
+
 def test_answers_are_tensors_without_export():
     assert isinstance(example(export=None).quantile(0.5), torch.Tensor)
 

@@ -47,9 +47,10 @@ def _weighted_sum(weights: Tensor, values: Tensor) -> Tensor:
 class ConditionalDistribution:
     """Laws of Y given n conditions; `len(d)`, `d[i]` and slices work as on a list.
 
-    For a scalar question (t or q a number) the answer has shape (n,), for a vector of g values (n, g). For vector Y of
-    q components `cdf`, `pdf`, `quantile`, `interval`, `pit`, `crps` and `log_score` act per component, with
-    shapes (n, q) and (n, q, g), while `cov`, `prob`, `expectation` and `sample` concern the joint law.
+    For a scalar question (t or q a number) the answer has shape (n,), for a vector of g values (n, g); t may also hold
+    own values of every member, (n, g), for vector Y (n, q, g). For vector Y of q components `cdf`, `pdf`, `quantile`,
+    `interval`, `pit`, `crps` and `log_score` act per component, with shapes (n, q) and (n, q, g), while `cov`, `prob`,
+    `expectation` and `sample` concern the joint law.
 
     Parameters
     ----------
@@ -181,14 +182,17 @@ class ConditionalDistribution:
     def _grid(self, values: Any, name: str) -> tuple[Tensor, bool]:
         """A question as a tensor (1 or n, q or 1, g), and whether it was a single number."""
         tensor = as_float_tensor(values, name).to(self.left.device)
+        q = self.support.n_components
         if tensor.ndim == 2 and self._scalar and len(tensor) == len(self):
             return tensor[:, None, :], False
+        if tensor.ndim == 3 and tensor.shape[:2] == (len(self), q):
+            return tensor, False
         if tensor.ndim > 1:
+            own = "(n, g)" if self._scalar else f"(n, {q}, g)"
             raise ValueError(
-                f"`{name}` must be a number, a vector of values for all members, or (for scalar Y) a row per member; "
-                f"got shape {tuple(tensor.shape)} for {len(self)} members. Ask in one of these forms."
+                f"`{name}` must be a number, a vector of values for all members, or own values of every member, shape "
+                f"{own}; got shape {tuple(tensor.shape)} for {len(self)} members. Ask in one of these forms."
             )
-        q = self.support.n_components
         return tensor.reshape(1, 1, -1).expand(1, q, -1), tensor.ndim == 0
 
     def _own_values(self, y: Any) -> Tensor:
