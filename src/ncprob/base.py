@@ -209,6 +209,11 @@ class NCPEstimator(BaseEstimator):
             raise TypeError(
                 f"`tree_inputs` must be True, False or 'auto'; got {self.tree_inputs!r}. Pass one of these."
             )
+        if self.x_encoder is not None and self.tree_inputs != "auto" and self.tree_inputs:
+            raise ValueError(
+                "`tree_inputs` must be 'auto' or False with an `x_encoder` of your own, since its inputs need not be a "
+                "table; got True. Leave out one of the two."
+            )
         if not isinstance(self.early_stopping, bool | np.bool_):
             raise TypeError(f"`early_stopping` must be True or False; got {self.early_stopping!r}. Pass a bool.")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
