@@ -924,3 +924,9 @@ def test_a_value_as_heavy_as_a_bin_stands_alone():
     y = np.concatenate([np.repeat(ties, 7), rng.normal(size=20_000 - 420)])
     few = Support.compressed(torch.tensor(y), torch.zeros(20_000, 1))
     assert np.isin(ties, few.values[:, 0].numpy()).all()
+
+
+def test_every_public_question_has_an_example():
+    public = {name: member for name, member in vars(ConditionalDistribution).items() if not name.startswith("_")}
+    assert len(public) > 20
+    assert [name for name, member in public.items() if ">>> " not in (member.__doc__ or "")] == []
