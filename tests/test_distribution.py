@@ -929,4 +929,8 @@ def test_a_value_as_heavy_as_a_bin_stands_alone():
 def test_every_public_question_has_an_example():
     public = {name: member for name, member in vars(ConditionalDistribution).items() if not name.startswith("_")}
     assert len(public) > 20
-    assert [name for name, member in public.items() if ">>> " not in (member.__doc__ or "")] == []
+    examples = {
+        name: "".join(line for line in (member.__doc__ or "").splitlines() if line.strip().startswith(">>>"))
+        for name, member in public.items()
+    }
+    assert [name for name, text in examples.items() if f".{name}" not in text] == []
