@@ -17,6 +17,7 @@ pytest.importorskip("matplotlib")
 sys.path.insert(0, str(Path(__file__).parent.parent))  # benchmarks are run from the checkout, not installed
 
 from benchmarks import methods, one_run, report, runner, tasks  # noqa: E402
+from benchmarks.methods.ablation import REPLACED  # noqa: E402
 from benchmarks.methods.base import with_tails  # noqa: E402
 from benchmarks.records import COLUMNS, Records  # noqa: E402
 from benchmarks.scores import LEVELS, divergences, quantile_scores  # noqa: E402
@@ -348,3 +349,13 @@ def test_no_result_is_no_section(tmp_path):
     Records(tmp_path / "results" / "real.csv")
     report.main(["--results", str(tmp_path / "results"), "--page", str(tmp_path / "page.md")])
     assert "## " not in (tmp_path / "page.md").read_text()
+
+
+@pytest.mark.parametrize("ingredient", REPLACED)
+def test_an_ingredient_is_replaced_where_the_fit_uses_it(ingredient, monkeypatch, sample):
+    called = []
+    module, name, replacement = REPLACED[ingredient]
+    spy = lambda *given, **named: called.append(1) or replacement(*given, **named)  # noqa: E731
+    monkeypatch.setitem(REPLACED, ingredient, (module, name, spy))
+    methods.make(f"without {ingredient}", max_steps=5, coordinates="residual").fit(*sample, seed=0)
+    assert called

@@ -13,9 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from ncprob import NCPRegressor, __version__, cli, commands, load, questions, trees
+from ncprob import NCPClassifier, NCPRegressor, __version__, cli, commands, datasets, frames, load, questions, trees
+from ncprob.base import COORDINATES
 from ncprob.cli import app
 from ncprob.report import writing
+from ncprob.report.baselines import headline_scores
+from ncprob.report.study import Study
 from ncprob.tables import read_table
 
 N = 150
@@ -140,6 +143,40 @@ def test_fit_classifies_text_and_numbers_if_told(tmp_path):
     words = ("fit", "homes.csv", "--target", "rooms", "--classify", "--drop", "id", "--out", tmp_path / "m", *FAST)
     assert "log loss" in run(*words, "--test", "homes.csv").stdout
     assert load(tmp_path / "m").classes_.tolist() == list(range(2, 9))
+
+
+def test_fit_scores_a_table_as_the_report_does(tmp_path, work):
+    (work / "later.csv").write_text(homes(60, seed=1).replace("loft", "castle"))
+    words = ("--drop", "id", "--out", tmp_path / "m", "--test", "later.csv", *FAST)
+    lines = run("fit", "homes.csv", "--target", "price", *words).stdout.splitlines()
+    found, complaint = (line.removeprefix("later.csv (60 rows): ") for line in lines if line.startswith("later.csv"))
+    assert "not seen in fit, such as ['castle']" in complaint
+    model, table = load(tmp_path / "m"), read_table("later.csv")
+    study = Study.of(model, frames.join_columns(commands.model_columns(model, table)), table.numbers("price"))
+    scores = {name: own["CRPS"] for name, own in headline_scores(study)[0].items()}
+    marginal, linear = scores["marginal quantiles"], scores["linear, normal errors"]
+    told = f"price CRPS {scores['ncprob']:.4g} (marginal quantiles {marginal:.4g}; linear, normal errors {linear:.4g})"
+    assert found.startswith(told)
+    again = run("fit", "homes.csv", "--target", "price", "rooms", *words).stdout
+    assert "price CRPS" in again
+    assert "rooms CRPS" in again
+
+
+def test_a_class_that_cannot_be_known_is_told_before_the_fit(tmp_path, work, monkeypatch):
+    monkeypatch.setattr(NCPClassifier, "fit", lambda *_, **__: pytest.fail("fitted"))
+    (work / "later.csv").write_text(homes(60).replace("loft", "castle"))
+    words = ("fit", "homes.csv", "--target", "kind", "--out", tmp_path / "m", "--test", "later.csv")
+    assert "later.csv has classes that the rows to fit do not have: ['castle']" in refused(*words)
+
+
+def test_every_row_of_a_test_table_counts(tmp_path, monkeypatch):
+    monkeypatch.setattr("ncprob.report.study.MOST_ROWS", 3)
+    words = ("--target", "kind", "--drop", "id", "--out", tmp_path / "m", "--test", "homes.csv", *FAST)
+    line = next(line for line in run("fit", "homes.csv", *words).stdout.splitlines() if "accuracy" in line)
+    model, table = load(tmp_path / "m"), read_table("homes.csv")
+    hits = model.predict(frames.join_columns(commands.model_columns(model, table))) == table.text("kind")
+    assert line.endswith(f"accuracy {hits.mean():.1%}")
+    assert "(class shares 1." in line
 
 
 BAD_FITS = {
@@ -466,6 +503,50 @@ def test_help_has_examples():
         assert f"ncprob {command}" in run(command, "--help").stdout
     assert "ncprob fit data.csv" in run("--help").stdout
     assert run("--version").stdout == f"ncprob {__version__}\n"
+
+
+def completed(line, monkeypatch):
+    """What bash would offer at the end of a line."""
+    monkeypatch.setenv("_NCPROB_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", line)
+    monkeypatch.setenv("COMP_CWORD", str(len(line.split(" ")) - 1))
+    result = CliRunner().invoke(app, [], prog_name="ncprob")
+    assert result.exit_code == 0, result.output
+    return result.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("ncprob ", ["fit", "predict", "ask", "info", "report", "benchmark", "demo"]),
+        ("ncprob re", ["report"]),
+        ("ncprob fit --drop", ["--drop", "--drop-missing"]),
+        ("ncprob fit homes.csv --target price --coordinates ", list(COORDINATES)),
+        ("ncprob fit homes.csv --coordinates=r", ["raw", "residual"]),
+        ("ncprob fit homes.csv --device c", ["cpu", "cuda"]),
+        ("ncprob benchmark --task Linear", ["LinearGaussian"]),
+        ("ncprob benchmark --task LinearGaussian ", datasets.names()),
+        ("ncprob benchmark --task LinearGaussian Ca", ["Cauchy"]),
+        ("ncprob benchmark --task LinearGaussian --see", ["--seed"]),
+        ("ncprob predict ", []),  # none of ours: bash offers files
+        ("ncprob predict model homes.csv --quantiles 0.1 ", []),
+    ],
+)
+def test_shell_completion(line, offered, monkeypatch):
+    assert completed(line, monkeypatch) == offered
+
+
+def test_shell_completion_is_shown_and_installed(tmp_path, monkeypatch):
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    runner = CliRunner()
+    shown = runner.invoke(app, ["--show-completion", "bash"], prog_name="ncprob")
+    assert (shown.exit_code, "_NCPROB_COMPLETE=complete_bash" in shown.stdout) == (0, True)
+    installed = runner.invoke(app, ["--install-completion", "bash"], prog_name="ncprob")
+    assert installed.exit_code == 0, installed.output
+    script = tmp_path / ".bash_completions" / "ncprob.sh"
+    assert script.read_text().strip() == shown.stdout.strip()
+    assert str(script) in (tmp_path / ".bashrc").read_text()
 
 
 def test_wrong_use_is_told_in_one_line():

@@ -523,6 +523,18 @@ def test_a_row_of_points_per_member():
         np.testing.assert_allclose(getattr(d, name)(t), expected)
 
 
+@pytest.mark.parametrize("located", [False, True])
+def test_points_per_member_and_component(located):
+    d = example(q=2, located=located)
+    t = np.linspace(-2, 2, 24).reshape(4, 2, 3)
+    for name in ("cdf", "sf", "pdf", "log_pdf"):
+        asked = getattr(d, name)
+        expected = np.stack([[getattr(d[i], name)(t[i, k])[0, k] for k in range(2)] for i in range(4)])
+        np.testing.assert_allclose(asked(t), expected)
+        with pytest.raises(ValueError, match=r"shape \(n, 2, g\); got shape \(4, 3, 2\) for 4 members"):
+            asked(t.reshape(4, 3, 2))
+
+
 def test_answers_are_tensors_without_export():
     assert isinstance(example(export=None).quantile(0.5), torch.Tensor)
 
@@ -912,3 +924,13 @@ def test_a_value_as_heavy_as_a_bin_stands_alone():
     y = np.concatenate([np.repeat(ties, 7), rng.normal(size=20_000 - 420)])
     few = Support.compressed(torch.tensor(y), torch.zeros(20_000, 1))
     assert np.isin(ties, few.values[:, 0].numpy()).all()
+
+
+def test_every_public_question_has_an_example():
+    public = {name: member for name, member in vars(ConditionalDistribution).items() if not name.startswith("_")}
+    assert len(public) > 20
+    examples = {
+        name: "".join(line for line in (member.__doc__ or "").splitlines() if line.strip().startswith(">>>"))
+        for name, member in public.items()
+    }
+    assert [name for name, text in examples.items() if f".{name}" not in text] == []

@@ -311,6 +311,12 @@ def test_images_with_custom_encoders(coordinates):
     assert model.score(images, y) > 0.5
 
 
+@pytest.mark.parametrize("tree_inputs", ["auto", False, np.False_])
+def test_no_trees_beside_an_encoder_of_the_user(tree_inputs):
+    settings = {"rank": 4, "coordinates": "residual", "max_steps": 5, "tree_inputs": tree_inputs}
+    assert fast(x_encoder=nn.Linear(2, 4), **settings).fit(X, Y)._model.trees is None
+
+
 # ---------------------------------------------------------------- reproducibility
 
 
@@ -482,6 +488,11 @@ def test_a_constant_column_of_x_does_no_harm():
             {"y_encoder": nn.Linear(1, 3), "coordinates": "residual"},
             ValueError,
             "`y_encoder` must give features of shape",
+        ),
+        (
+            {"x_encoder": nn.Linear(2, 4), "tree_inputs": True},
+            ValueError,
+            "`tree_inputs` must be 'auto' or False with an `x_encoder` of your own.* got True. Leave out one",
         ),
         ({"device": "gpu"}, ValueError, "`device` must be 'auto', 'cpu', 'cuda' or a torch.device; got 'gpu'"),
         ({"random_state": "x"}, ValueError, "seed"),

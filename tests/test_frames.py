@@ -321,7 +321,7 @@ def test_columns_apart_and_together(library):
     table = libraries()[library][0]
     names, columns = frames.split_columns(table)
     assert [column.dtype.kind for column in columns] == ["f", "f", "U"]
-    again = frames.join_columns(names, columns, like=table)
+    again = frames.join_columns(dict(zip(names, columns, strict=True)), like=table)
     assert type(again) is type(table)
     for first, second in zip(frames.split_columns(again)[1], columns, strict=True):
         np.testing.assert_array_equal(first, second)
@@ -331,7 +331,7 @@ def test_columns_with_numbers_as_names():
     table = pd.DataFrame({0: [1.0, 2.0], 1: [True, False], "x": ["a", "b"]})
     names, columns = frames.split_columns(table)
     assert names == [0, 1, "x"]
-    pd.testing.assert_frame_equal(frames.join_columns(names, columns, like=table), table)
+    pd.testing.assert_frame_equal(frames.join_columns(dict(zip(names, columns, strict=True)), like=table), table)
     with pytest.raises(ValueError, match=r"`X` must be a table of shape \(n, p\); got shape \(3,\)"):
         frames.split_columns(Y)
 
@@ -341,14 +341,14 @@ def test_columns_become_a_frame_of_whichever_library_is_there(monkeypatch, missi
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in missing else found(name))
     columns = {"a b": np.array([1.0, 2.0]), "k": np.array(["x", "y"], dtype=object)}
-    names, again = frames.split_columns(frames.from_columns(columns))
+    names, again = frames.split_columns(frames.join_columns(columns))
     assert dict(zip(names, map(list, again), strict=True)) == {"a b": [1.0, 2.0], "k": ["x", "y"]}
 
 
 def test_without_any_library_of_frames_one_is_named(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match="pip install pyarrow"):
-        frames.from_columns({"a": np.ones(2)})
+        frames.join_columns({"a": np.ones(2)})
 
 
 def codes(values):

@@ -157,6 +157,24 @@ def test_a_score_that_is_not_finite_sends_training_back():
     assert history.learning_rate[-1] == pytest.approx(schedule.rate(59) / 2)
 
 
+def test_networks_beside_a_diverging_one_keep_what_they_have_just_learned():
+    """Scores fall at every validation; in the fourth, network 1 diverges and all go back to their best weights."""
+    model, seen = networks(), []
+
+    def score():
+        seen.append(weights_of(model))
+        scores = torch.full((N_NETWORKS,), -float(len(seen)), dtype=torch.float64)
+        if len(seen) == 4:
+            scores[1] = math.nan
+        return scores if len(seen) <= 4 else torch.zeros(N_NETWORKS)  # nothing better comes after
+
+    run(model, squares(model), score)
+    for name, parameter in model.named_parameters():
+        for k, validation in enumerate([3, 2, 3]):
+            assert torch.equal(parameter[k], seen[validation][name][k])
+        assert name == "gates" or not torch.equal(seen[2][name], seen[3][name])
+
+
 class Interrupted(Exception):
     pass
 

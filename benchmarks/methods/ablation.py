@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
 from benchmarks.methods.base import Array
 from benchmarks.methods.ncprob_default import NcprobDefault
-from ncprob import coordinates, recipe
+from ncprob import candidates, coordinates, networks
 
-# Ingredients without a setting of their own are replaced inside the recipe while the model is fitted.
-REPLACED: dict[str, dict[str, Any]] = {
-    "pool": {"variants": lambda decay, gate, *sizes: [coordinates.Variant(10 * decay, gate)]},
-    "smoothing": {"smooth_atoms": lambda scores, weights=None: None},
+# Ingredients without a setting of their own are replaced where they are used, while the model is fitted.
+REPLACED: dict[str, tuple[ModuleType, str, Any]] = {
+    "pool": (networks, "variants", lambda decay, gate, *sizes: [coordinates.Variant(10 * decay, gate)]),
+    "smoothing": (candidates, "smooth_atoms", lambda scores, weights=None: None),
 }
 
 
@@ -26,7 +27,7 @@ class Without(NcprobDefault):
 
     def _fit(self, X: Array, y: Array, seed: int, validation: tuple[Array, Array] | None) -> None:
         with ExitStack() as stack:
-            for name, replacement in REPLACED.get(self.ingredient, {}).items():
-                stack.enter_context(patch.object(recipe, name, replacement))
+            if self.ingredient in REPLACED:
+                stack.enter_context(patch.object(*REPLACED[self.ingredient]))
             super()._fit(X, y, seed, validation)
         self.settings = f"without {self.ingredient}; {self.settings}"

@@ -23,12 +23,14 @@ from ncprob.dependence import MINIMUM_ROWS as DEPENDENCE_ROWS
 from ncprob.dependence import Dependence, HeldOutFeatures, IndependenceResult, split_and_learn
 from ncprob.diagnostics import Diagnostics, summarize
 from ncprob.distribution import ConditionalDistribution
+from ncprob.fitting import MINIMUM_ROWS, fit_model, marginal_model
 from ncprob.guarantees import GuaranteeReport, report, target_moments
 from ncprob.losses import LOSSES
 from ncprob.operator import POSTPROCESSINGS
 from ncprob.optimization import History, Schedule
 from ncprob.preprocessing import TableEncoder
-from ncprob.recipe import MINIMUM_ROWS, Recipe, Sample, fit_model, marginal_model
+from ncprob.recipe import Recipe
+from ncprob.samples import Sample
 from ncprob.sets import Box, membership
 from ncprob.state import State
 from ncprob.training import resolve_device
@@ -207,6 +209,11 @@ class NCPEstimator(BaseEstimator):
             raise TypeError(
                 f"`tree_inputs` must be True, False or 'auto'; got {self.tree_inputs!r}. Pass one of these."
             )
+        if self.x_encoder is not None and self.tree_inputs != "auto" and self.tree_inputs:
+            raise ValueError(
+                "`tree_inputs` must be 'auto' or False with an `x_encoder` of your own, since its inputs need not be a "
+                "table; got True. Leave out one of the two."
+            )
         if not isinstance(self.early_stopping, bool | np.bool_):
             raise TypeError(f"`early_stopping` must be True or False; got {self.early_stopping!r}. Pass a bool.")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -283,7 +290,7 @@ class NCPEstimator(BaseEstimator):
         names = getattr(self, "feature_names_in_", [f"x{i}" for i in range(x.shape[1])])
         columns: dict[str, NDArray[Any]] = dict(zip(names, x.T, strict=True))
         for name, levels in self.categories_.items():
-            columns[name] = np.array(levels, dtype=object)[columns[name].astype(int)]
+            columns[name] = np.array(levels)[columns[name].astype(int)]
         return columns
 
     def _rows_in(self, A: Any) -> Tensor:

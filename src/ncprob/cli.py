@@ -18,6 +18,7 @@ except ImportError:  # the command line is an extra
 
 BAD_INPUT = 2
 BAD = (ValueError, TypeError, OSError, ImportError)
+LAST_WORDS = "ncprob.last_words"  # what shell completion looks at
 
 
 class OneLineErrors(TyperGroup):
@@ -69,7 +70,17 @@ class SeveralValues(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Repeat the option before each of its values, as the parser wants it."""
-        return super().parse_args(ctx, _repeated(args, self.params))
+        words = _repeated(args, self.params)
+        ctx.meta[LAST_WORDS] = words[-2:]
+        return super().parse_args(ctx, words)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Once all arguments are there, a word may be one more value of the option before it."""
+        before = ctx.meta.get(LAST_WORDS, [])
+        for param in self.params:
+            if not incomplete.startswith("-") and len(before) == 2 and param.multiple and before[0] in param.opts:
+                return param.shell_complete(ctx, incomplete)
+        return super().shell_complete(ctx, incomplete)
 
 
 def _repeated(args: Sequence[str], params: Sequence[Any]) -> list[str]:
@@ -104,6 +115,22 @@ def _is_number(text: str) -> bool:
 
 def _is_word(text: str) -> bool:
     return not text.startswith("-")
+
+
+def _coordinates() -> list[str]:
+    from ncprob.base import COORDINATES
+
+    return list(COORDINATES)
+
+
+def _devices() -> list[str]:
+    return ["auto", "cpu", "cuda"]
+
+
+def _tasks() -> list[str]:
+    from ncprob import datasets
+
+    return datasets.names()
 
 
 app = typer.Typer(
@@ -162,10 +189,12 @@ def fit(
     drop_missing: Annotated[bool, typer.Option("--drop-missing", help="Leave out rows with missing values.")] = False,
     seed: Annotated[int, typer.Option(help="Seed: the same one gives the same model.")] = 0,
     max_steps: Annotated[int, typer.Option(help="Most steps of training.")] = 2000,
-    coordinates: Annotated[str, typer.Option(help="auto, raw (the paper) or residual.")] = "auto",
+    coordinates: Annotated[
+        str, typer.Option(help="auto, raw (the paper) or residual.", autocompletion=_coordinates)
+    ] = "auto",
     rank: Annotated[int | None, typer.Option(help="Number of singular functions; chosen if not given.")] = None,
     ensemble_size: Annotated[int, typer.Option(help="Networks to average.")] = 1,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.", autocompletion=_devices)] = "auto",
     delimiter: Delimiter = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress and no summary.")] = False,
 ) -> None:
@@ -291,7 +320,8 @@ def report(
 @app.command(cls=SeveralValues)
 def benchmark(
     task: Annotated[
-        list[str] | None, typer.Option(help="Simulators, one or several; by default the quick ones.")
+        list[str] | None,
+        typer.Option(help="Simulators, one or several; by default the quick ones.", autocompletion=_tasks),
     ] = None,
     rows: Annotated[int, typer.Option(help="Rows to fit on.")] = 2000,
     max_steps: Annotated[int, typer.Option(help="Most steps of training.")] = 2000,

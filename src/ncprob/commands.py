@@ -10,20 +10,19 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import r2_score
 from tqdm.auto import tqdm
 
 from ncprob import frames, storage
 from ncprob._files import check_writable
 from ncprob.estimators import NCPClassifier, NCPRegressor
-from ncprob.metrics import crps_from_atoms, interval_coverage
 from ncprob.persistence import load
 from ncprob.questions import DEFAULT_LEVELS, Model, Say, Wanted, check_no_moments
 from ncprob.report import write_report
+from ncprob.report.baselines import Scores, headline_scores
+from ncprob.report.study import Study
 from ncprob.tables import STANDARD, Table, read_table, write_table
 
 CHUNK = 16384  # rows predicted at once: bounds memory
-MARGINAL_LEVELS = np.linspace(0.0005, 0.9995, 1000)
 Columns = dict[str, NDArray[Any]]
 
 
@@ -78,12 +77,14 @@ def fit(data: str, roles: Roles, settings: FitSettings, say: Say) -> None:
         table = _complete_rows(table, features, as_text, roles, say)
 
     def rows(table: Table) -> tuple[Any, Any]:
-        return frames.from_columns(_columns(table, features, as_text)), _target(table, roles.targets, as_text, classify)
+        return frames.join_columns(_columns(table, features, as_text)), _target(table, roles.targets, as_text, classify)
 
     X, y = rows(table)
     weights = None if roles.weights is None else table.numbers(roles.weights)
     test = None if settings.test is None else read_table(settings.test, settings.delimiter)
     judged = None if test is None else rows(test)
+    if classify and test is not None and judged is not None:
+        _check_classes(judged[1], y, test.source)
     model = (NCPClassifier if classify else NCPRegressor)(**settings.estimator)
     start = time.perf_counter()
     model.fit(X, y, sample_weight=weights)
@@ -95,7 +96,8 @@ def fit(data: str, roles: Roles, settings: FitSettings, say: Say) -> None:
     for line in _held_out(model):
         say(line)
     if test is not None and judged is not None:
-        say(f"{test.source} ({len(test):,} rows): {_scores(model, *judged)}")
+        for line in _scores(model, *judged):
+            say(f"{test.source} ({len(test):,} rows): {line}")
     say(f"Saved to {settings.out}")
 
 
@@ -146,37 +148,31 @@ def _held_out(model: Model) -> Iterator[str]:
     yield from (f"! {warning}" for warning in figures.warnings)
 
 
-def _scores(model: Model, X: Any, y: NDArray[Any]) -> str:
-    """Scores on a table of its own, beside those of a law that knows nothing of the inputs."""
-    if isinstance(model, NCPClassifier):
-        return _class_scores(model, X, y)
-    law = model.predict_distribution(X)
-    targets = y.reshape(len(y), -1)
-    intervals = np.asarray(model.predict_interval(X, coverage=0.9)).reshape(*targets.shape, 2)
-    crps, means = (table.reshape(targets.shape) for table in (law.crps(targets), law.mean()))
-    weights = model._training_weights.cpu().numpy()
-    parts = []
-    for k, name in enumerate(model.target_names_):
-        y = targets[:, k]
-        known = model._training_y[:, k].cpu().numpy()
-        atoms = np.quantile(known, MARGINAL_LEVELS, weights=weights, method="inverted_cdf")
-        covered = interval_coverage(y, intervals[:, k])
-        parts.append(
-            f"{name} CRPS {crps[:, k].mean():.4g} (without inputs: {crps_from_atoms(y, atoms):.4g}), "
-            f"90 % intervals cover {covered:.1%}, R² {r2_score(y, means[:, k]):.3f}"
-        )
-    return "; ".join(parts)
+def _check_classes(labels: NDArray[Any], known: NDArray[Any], source: str) -> None:
+    """Classes that the model cannot know have no score: told before the fit."""
+    unknown = np.setdiff1d(labels, known).tolist()
+    if unknown:
+        raise ValueError(f"{source} has classes that the rows to fit do not have: {unknown[:5]}. Leave out these rows.")
 
 
-def _class_scores(model: NCPClassifier, X: Any, labels: NDArray[Any]) -> str:
-    chances = model.predict_proba(X)
-    hit = labels.astype(str)[:, None] == model.classes_.astype(str)
-    marginal = np.zeros(len(model.classes_))
-    law = model.given(np.ones(len(model._training_x), dtype=bool))
-    marginal[law.atoms.astype(int)] = law.weights()[0]
-    losses = [-np.log((hit * p).sum(axis=1).clip(1e-15)).mean() for p in (chances, marginal)]
-    accuracy = hit[np.arange(len(hit)), chances.argmax(axis=1)].mean()
-    return f"accuracy {accuracy:.1%}, log loss {losses[0]:.3f} (without inputs: {losses[1]:.3f})"
+def _scores(model: Model, X: Any, y: NDArray[Any]) -> Iterator[str]:
+    """Scores on a table of its own, beside those of the baselines of the report; one line per target."""
+    study = Study.of(model, X, y, every_row=True)
+    for target, found in zip(study.targets, headline_scores(study), strict=True):
+        yield f"{target} {_told(found)}"
+    yield from study.complaints
+
+
+def _told(found: dict[str, Scores]) -> str:
+    (_, own), *others = found.items()
+    headline = next(iter(own))
+    beside = "; ".join(f"{name} {scores[headline]:.4g}" for name, scores in others)
+    rest = (
+        f"accuracy {own['accuracy']:.1%}"
+        if "accuracy" in own
+        else f"90 % intervals cover {own['90 % coverage']:.1%}, R² {own['R² of the mean']:.3f}"
+    )
+    return f"{headline} {own[headline]:.4g} ({beside}), {rest}"
 
 
 # -------------------------------------------------------------------- predict
@@ -195,7 +191,7 @@ def predict(
     parts = []
     for start in tqdm(range(0, len(table), CHUNK), desc="predicting", disable=None, leave=False):
         rows = slice(start, start + CHUNK)
-        X = frames.from_columns({name: column[rows] for name, column in columns.items()})
+        X = frames.join_columns({name: column[rows] for name, column in columns.items()})
         parts.append(
             _class_answers(model, X, wanted) if isinstance(model, NCPClassifier) else _answers(model, X, wanted)
         )
@@ -258,7 +254,7 @@ def report(path: str, data: str, out: str, title: str | None, delimiter: str | N
     check_writable(out)
     model = load(path)
     table = read_table(data, delimiter)
-    X = frames.from_columns(model_columns(model, table))
+    X = frames.join_columns(model_columns(model, table))
     targets, classes = frames.target_labels(model), getattr(model, "classes_", np.zeros(0))
     as_text = set(targets) if classes.dtype.kind in "OSU" else set()
     y = _target(table, targets, as_text, isinstance(model, NCPClassifier))

@@ -57,7 +57,8 @@ class NCPRegressor(RegressorMixin, NCPEstimator):
         off, `"auto"` uses 0.03 from four inputs on.
     tree_inputs : bool or "auto"
         Whether out-of-sample predictions of a forest and of gradient boosting join the inputs, see `ncprob.trees`.
-        `"auto"` lets them, unless coordinates are `"raw"`, there is one input only, or the table is too large.
+        `"auto"` lets them, unless coordinates are `"raw"`, there is one input only, the table is too large, or X has an
+        `x_encoder` of its own, beside which True is refused.
     validation_fraction : float
         Share of rows held out to stop training and to choose rank, ridge and coordinates; they still serve as atoms.
     early_stopping : bool

@@ -18,14 +18,6 @@ from sklearn.utils.validation import validate_data
 TEXT = (nw.String, nw.Categorical, nw.Enum)
 
 
-def from_columns(columns: Mapping[str, NDArray[Any]]) -> Any:
-    """A data frame of whichever library is installed."""
-    for backend in ("pyarrow", "pandas", "polars"):
-        if importlib.util.find_spec(backend) is not None:
-            return nw.from_dict(dict(columns), backend=backend).to_native()
-    raise ValueError("tables need a library of data frames. Install one: pip install pyarrow")
-
-
 def target_labels(estimator: Any) -> list[str]:
     """Names of the targets of a fitted estimator; y, or y0, y1, … where they have none."""
     names = list(getattr(estimator, "target_names_", [0]))
@@ -325,17 +317,24 @@ def _column_values(column: Any) -> NDArray[Any]:
     return column.to_numpy().astype(bool if column.dtype == nw.Boolean else np.float64)
 
 
-def join_columns(names: list[Any], columns: list[NDArray[Any]], like: Any) -> Any:
-    """Inverse of `split_columns`: a table of the library of `like`.
+def join_columns(columns: Mapping[Any, NDArray[Any]], like: Any = None) -> Any:
+    """Inverse of `split_columns`: a table of the kind of `like`, or a data frame of whichever library is installed.
 
     Examples
     --------
-    >>> join_columns(["x0", "x1"], [np.array([1.0, 3.0]), np.array([2.0, 4.0])], like=np.zeros((1, 2)))
+    >>> join_columns({"x0": np.array([1.0, 3.0]), "x1": np.array([2.0, 4.0])}, like=np.zeros((1, 2)))
     array([[1., 2.],
            [3., 4.]])
     """
     frame = nw.from_native(like, eager_only=True, strict=False)
-    if not isinstance(frame, nw.DataFrame):
-        return np.column_stack(columns)
-    values = {name: column.tolist() for name, column in zip(names, columns, strict=True)}
-    return nw.from_dict(values, backend=frame.implementation).to_native()
+    if like is not None and not isinstance(frame, nw.DataFrame):
+        return np.column_stack(list(columns.values()))
+    backend = _installed_library() if like is None else frame.implementation
+    return nw.from_dict(dict(columns), backend=backend).to_native()
+
+
+def _installed_library() -> Any:
+    for backend in ("pyarrow", "pandas", "polars"):
+        if importlib.util.find_spec(backend) is not None:
+            return backend
+    raise ValueError("tables need a library of data frames. Install one: pip install pyarrow")

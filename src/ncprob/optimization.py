@@ -279,11 +279,12 @@ class _Run:
         self._loss_sum, self._loss_count = torch.zeros(()), 0
         values = torch.as_tensor(train_loss if score is None else score(), dtype=torch.float64).reshape(-1).cpu()
         value = float(values.mean())
+        better = values.isfinite()
+        if score is not None:  # else the last weights count: a training loss that falls proves nothing
+            better &= values < self.best_score
+        self._keep(better, values)  # before any way back: what one network loses by diverging, the others need not
         if not math.isfinite(value) or not math.isfinite(train_loss):
             self._recover()
-        else:
-            # Without validation data the last weights count: a training loss that falls proves nothing.
-            self._keep(values < self.best_score if score is not None else torch.ones(1, dtype=torch.bool), values)
         rate = self.schedule.rate(self.step - 1) * self.slowdown
         seconds = self._seconds_before + time.perf_counter() - self._started
         self.history.append(self.step, train_loss, value, rate, seconds)

@@ -46,7 +46,7 @@ class Inputs:
 
     def table(self) -> Any:
         """A table like the X these came from."""
-        return frames.join_columns(self.native_names, self.columns, self.like)
+        return frames.join_columns(dict(zip(self.native_names, self.columns, strict=True)), self.like)
 
     def rows(self, index: Any) -> Inputs:
         """Some of the rows."""

@@ -1,4 +1,4 @@
-"""Two forecasts that need no learning to speak of, and the scores that they and the model get alike."""
+"""Forecasts that need no learning to speak of, and the headline scores that they and the model get alike."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import mean_absolute_error, r2_score
 
 from ncprob.metrics import crps_from_quantiles, interval_coverage, interval_width, pinball_loss
@@ -18,6 +19,9 @@ from ncprob.report.study import FloatArray, Study, by_component
 CRPS_LEVELS = (np.arange(199) + 0.5) / 199
 PINBALL_LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
 MOST_LEVELS = 31
+LEAST = 1e-12  # probabilities below it count as it in log losses
+
+Scores = dict[str, float]
 
 
 class Forecast(ABC):
@@ -105,8 +109,17 @@ def design(training: Inputs, test: Inputs) -> tuple[FloatArray, FloatArray]:
     return np.column_stack([a for a, _ in parts]).astype(float), np.column_stack([b for _, b in parts]).astype(float)
 
 
-def scores(forecast: Forecast, y: FloatArray) -> list[dict[str, float]]:
-    """Headline scores, one dictionary per target."""
+def headline_scores(study: Study) -> list[dict[str, Scores]]:
+    """Per target: the scores of the model, which comes first, and of its baselines. The first score is the headline."""
+    if study.is_classifier:
+        return [{name: class_scores(p, study.y[:, 0].astype(int)) for name, p in _class_forecasts(study).items()}]
+    forecasts: list[Forecast] = [ModelForecast(study), MarginalForecast(study), LinearForecast(study)]
+    found = {forecast.name: scores(forecast, study.y) for forecast in forecasts}
+    return [{name: answers[k] for name, answers in found.items()} for k in range(len(study.targets))]
+
+
+def scores(forecast: Forecast, y: FloatArray) -> list[Scores]:
+    """Scores of a forecast of numbers, per target."""
     fine, coarse, interval = forecast.quantile(CRPS_LEVELS), forecast.quantile(PINBALL_LEVELS), forecast.interval(0.9)
     answers = []
     for k, own in enumerate(y.T):
@@ -120,4 +133,37 @@ def scores(forecast: Forecast, y: FloatArray) -> list[dict[str, float]]:
                 "MAE of the median": float(mean_absolute_error(own, coarse[:, k, PINBALL_LEVELS.index(0.5)])),
             }
         )
+    return answers
+
+
+def class_scores(probabilities: FloatArray, truth: NDArray[np.int64]) -> Scores:
+    """Scores of class probabilities (n, n_classes) for the class numbers that came."""
+    missed = probabilities - np.eye(probabilities.shape[1])[truth]
+    given = probabilities[np.arange(len(truth)), truth]
+    return {
+        "log loss": float(-np.log(np.maximum(given, LEAST)).mean()),
+        "Brier score": float(np.sum(missed**2, axis=1).mean()),
+        "accuracy": float((probabilities.argmax(axis=1) == truth).mean()),
+    }
+
+
+def class_shares(study: Study) -> FloatArray:
+    """Share of every class in the training rows."""
+    counts = np.bincount(study.y_training[:, 0].astype(int), weights=study.weights, minlength=len(study.model.classes_))
+    return counts / counts.sum()
+
+
+def _class_forecasts(study: Study) -> dict[str, FloatArray]:
+    """Class probabilities by the model, by the class shares and by a logistic regression."""
+    n, n_classes = len(study.y), len(study.model.classes_)
+    answers = {
+        ModelForecast.name: study.probabilities(study.test),
+        "class shares": np.tile(class_shares(study), (n, 1)),
+    }
+    if n_classes > 1:
+        old, new = design(study.training, study.test)
+        known = study.y_training[:, 0].astype(int)
+        linear = LogisticRegression(max_iter=500).fit(old[:, 1:], known, sample_weight=study.weights)
+        answers["logistic regression"] = np.zeros((n, n_classes))
+        answers["logistic regression"][:, linear.classes_] = linear.predict_proba(new[:, 1:])
     return answers

@@ -7,17 +7,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.linear_model import LogisticRegression
 
 from ncprob.metrics import interval_coverage, pit_uniformity
 from ncprob.profiles import Inputs, is_discrete, is_number
-from ncprob.report.baselines import Forecast, LinearForecast, MarginalForecast, ModelForecast, design, scores
+from ncprob.report.baselines import ModelForecast, Scores, class_shares, headline_scores
 from ncprob.report.study import FloatArray, Study, by_component
 
 COVERAGES = (0.5, 0.8, 0.9, 0.95)
 GROUPS = 5
 LISTED_INPUTS = 40
-LEAST = 1e-12  # probabilities below it count as it in log losses
 HIGHER_IS_BETTER = ("R² of the mean", "accuracy")
 NO_ORDER = ("90 % coverage", "90 % width")  # neither is better by itself
 
@@ -59,7 +57,7 @@ def describe_inputs(training: Inputs) -> Rows:
 def describe_targets(study: Study) -> Rows:
     """The targets in the training rows."""
     if study.is_classifier:
-        shares = _class_shares(study)
+        shares = class_shares(study)
         told = [f"{label} {share:.0%}" for label, share in zip(study.model.classes_, shares, strict=True)]
         return [{"name": study.targets[0], "kind": f"{len(told)} classes", "values": ", ".join(told[:8])}]
     rows = []
@@ -74,17 +72,10 @@ def describe_targets(study: Study) -> Rows:
 
 def score_tables(study: Study) -> Rows:
     """Per target: names of the forecasts, and per score one value each with the best marked."""
-    if study.is_classifier:
-        return [_score_table(study.targets[0], _class_scores(study))]
-    forecasts: list[Forecast] = [ModelForecast(study), MarginalForecast(study), LinearForecast(study)]
-    found = {forecast.name: scores(forecast, study.y) for forecast in forecasts}
-    return [
-        _score_table(target, {name: answers[k] for name, answers in found.items()})
-        for k, target in enumerate(study.targets)
-    ]
+    return [_score_table(*part) for part in zip(study.targets, headline_scores(study), strict=True)]
 
 
-def _score_table(target: str, found: dict[str, dict[str, float]]) -> dict[str, Any]:
+def _score_table(target: str, found: dict[str, Scores]) -> dict[str, Any]:
     names = list(found)
     rows = []
     for score in found[names[0]]:
@@ -109,33 +100,6 @@ def _shown(score: str, value: float) -> str:
     if score in ("90 % coverage", "accuracy"):
         return f"{value:.1%}"
     return f"{value:.3f}" if score.startswith("R²") and np.isfinite(value) else number(value)
-
-
-def _class_shares(study: Study) -> FloatArray:
-    counts = np.bincount(study.y_training[:, 0].astype(int), weights=study.weights, minlength=len(study.model.classes_))
-    return counts / counts.sum()
-
-
-def _class_scores(study: Study) -> dict[str, dict[str, float]]:
-    """Log loss, Brier score and accuracy of the model, of the class shares and of a logistic regression."""
-    n, truth = len(study.y), study.y[:, 0].astype(int)
-    answers = {"ncprob": study.probabilities(study.test), "class shares": np.tile(_class_shares(study), (n, 1))}
-    if len(study.model.classes_) > 1:
-        old, new = design(study.training, study.test)
-        known = study.y_training[:, 0].astype(int)
-        linear = LogisticRegression(max_iter=500).fit(old[:, 1:], known, sample_weight=study.weights)
-        probabilities = np.zeros((n, len(study.model.classes_)))
-        probabilities[:, linear.classes_] = linear.predict_proba(new[:, 1:])
-        answers["logistic regression"] = probabilities
-    one_hot = np.eye(len(study.model.classes_))[truth]
-    return {
-        name: {
-            "log loss": float(-np.log(np.maximum(p[np.arange(n), truth], LEAST)).mean()),
-            "Brier score": float(np.sum((p - one_hot) ** 2, axis=1).mean()),
-            "accuracy": float((p.argmax(axis=1) == truth).mean()),
-        }
-        for name, p in answers.items()
-    }
 
 
 # -------------------------------------------------------------------- calibration

@@ -6,6 +6,7 @@ A full grid over the strongest inputs, the others at their typical value, and so
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -95,15 +96,10 @@ def _class_laws(study: Study, points: Inputs, rows: Inputs) -> dict[str, Any]:
 
 
 def _number_laws(study: Study, points: Inputs, rows: Inputs) -> dict[str, Any]:
-    parts = {"grid": study.laws(points), "test": study.laws(rows)}
     q = study.y.shape[1]
-    answers: dict[str, Any] = {"levels": LEVELS, "grid": [], "test": [], "range": []}
-    for k in range(min(q, MOST_COMPONENTS)):
-        laws = {part: _encoded(law, k, q) for part, law in parts.items()}
-        for part, encoded in laws.items():
-            answers[part].append(encoded)
-        answers["range"].append(_usual_range([law["q"] for encoded in laws.values() for law in encoded]))
-    return answers
+    grid, test = (_encoded(study.laws(inputs), q)[:MOST_COMPONENTS] for inputs in (points, rows))
+    ranges = [_usual_range([law["q"] for law in both]) for both in map(operator.add, grid, test)]
+    return {"levels": LEVELS, "grid": grid, "test": test, "range": ranges}
 
 
 def _usual_range(quantiles: list[list[float]]) -> list[float]:
@@ -112,11 +108,18 @@ def _usual_range(quantiles: list[list[float]]) -> list[float]:
     return [float(np.quantile(ends[:, 0], 0.05)), float(np.quantile(ends[:, 1], 0.95))]
 
 
-def _encoded(law: Any, k: int, q: int) -> list[dict[str, Any]]:
-    """Quantiles, mean and density per member; numbers cut to what a screen can show."""
-    quantiles = by_component(law.quantile(LEVELS), q)[:, k]
-    means = by_component(law.mean(), q)[:, k]
-    grids, densities = _densities(law, quantiles, k, q)
+def _encoded(law: Any, q: int) -> list[list[dict[str, Any]]]:
+    """Per target and member: quantiles, mean, and density on a grid of their own."""
+    quantiles, means = by_component(law.quantile(LEVELS), q), by_component(law.mean(), q)
+    low, high = quantiles[..., 0], quantiles[..., -1]
+    room = np.where(high > low, 0.05 * (high - low), 0.5)
+    grids = np.linspace(low - room, high + room, DENSITY_POINTS, axis=-1)
+    densities = by_component(law.pdf(grids), q)
+    return [_told(quantiles[:, k], means[:, k], grids[:, k], densities[:, k]) for k in range(q)]
+
+
+def _told(quantiles: FloatArray, means: FloatArray, grids: FloatArray, densities: FloatArray) -> list[dict[str, Any]]:
+    """Laws of one target; numbers cut to what a screen can show."""
     peaks = densities.max(axis=1)
     spread = float(np.median(quantiles[:, -1] - quantiles[:, 0])) or 1.0
     digits = 4 - math.floor(math.log10(spread))
@@ -131,13 +134,3 @@ def _encoded(law: Any, k: int, q: int) -> list[dict[str, Any]]:
         }
         for i in range(len(quantiles))
     ]
-
-
-def _densities(law: Any, quantiles: FloatArray, k: int, q: int) -> tuple[FloatArray, FloatArray]:
-    """Points (n, g) and densities there; laws of vectors are asked at one grid for all members."""
-    low, high = quantiles[:, 0], quantiles[:, -1]
-    if q > 1:
-        low, high = np.full_like(low, low.min()), np.full_like(high, high.max())
-    room = np.where(high > low, 0.05 * (high - low), 0.5)
-    grids = np.linspace(low - room, high + room, DENSITY_POINTS if q == 1 else 2 * DENSITY_POINTS, axis=1)
-    return grids, law.pdf(grids) if q == 1 else law.pdf(grids[0])[:, k]

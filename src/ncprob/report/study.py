@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -35,8 +35,8 @@ class Study:
     rows_given: int
 
     @classmethod
-    def of(cls, model: Any, X: Any, y: Any) -> Study:
-        """Check what was given, before any work is done."""
+    def of(cls, model: Any, X: Any, y: Any, every_row: bool = False) -> Study:
+        """Check what was given, before any work is done; of many rows some are taken, unless `every_row` counts."""
         if not isinstance(model, NCPRegressor | NCPClassifier):
             raise TypeError(
                 f"`model` must be an NCPRegressor or NCPClassifier; got {type(model).__name__}. "
@@ -58,7 +58,7 @@ class Study:
                 f"`y` must have {training_y.shape[1]} column(s), as in fit; got {target.shape[1]}. Pass these targets."
             )
         test = Inputs.of(X, getattr(model, "feature_names_in_", None))
-        kept = np.unique(np.linspace(0, n - 1, min(n, MOST_ROWS)).astype(int))
+        kept = np.unique(np.linspace(0, n - 1, n if every_row else min(n, MOST_ROWS)).astype(int))
         return cls(
             model=model,
             test=test.rows(kept),
@@ -128,12 +128,10 @@ def _class_numbers(model: NCPClassifier, y: Any, n: int) -> FloatArray:
 
 
 def _training_inputs(model: Any, test: Inputs) -> Inputs:
-    """Training rows as columns in units of the user: level numbers become levels again."""
-    columns = []
-    for position, column in enumerate(test.columns):
-        values = model._training_x[:, position]
-        levels = model.categories_.get(test.native_names[position])
-        if levels is not None:
-            values = np.array(levels)[values.astype(int)]
-        columns.append(values.astype(bool) if column.dtype.kind == "b" else values)
-    return Inputs(test.names, columns, test.native_names, test.like)
+    """Training rows as columns like those of the test rows, in units of the user."""
+    known = model._training_columns().values()
+    columns = [
+        values.astype(bool) if like.dtype.kind == "b" else values
+        for values, like in zip(known, test.columns, strict=True)
+    ]
+    return replace(test, columns=columns)

@@ -7,11 +7,13 @@ import pytest
 import torch
 from torch import nn
 
-from ncprob import NCPRegressor, optimization
-from ncprob import recipe as recipes
+from ncprob import NCPRegressor, fitting, judging, networks, optimization, samples
 from ncprob.datasets import TwoRegimes
+from ncprob.fitting import fit_model, marginal_model
+from ncprob.judging import held_out_crps
 from ncprob.optimization import Schedule
-from ncprob.recipe import Recipe, Sample, fit_model, held_out_crps, marginal_model
+from ncprob.recipe import Recipe
+from ncprob.samples import Rows, Sample
 
 FAST = Recipe(
     rank=4,
@@ -65,7 +67,7 @@ def test_auto_leaves_residual_coordinates_only_for_clearly_better_ones(monkeypat
     assert crps(chosen.model) == crps(both["residual"].model)
     better = held_out_crps(both["residual"]) - 1.0
     monkeypatch.setattr(
-        recipes, "held_out_crps",
+        judging, "held_out_crps",
         lambda candidate: better if candidate.model.residual is None else held_out_crps(candidate),
     )  # fmt: skip
     assert fit_model(TRAINING, HELD_OUT, replace(FAST, coordinates="auto"), join=False).model.coordinates == "raw"
@@ -73,8 +75,8 @@ def test_auto_leaves_residual_coordinates_only_for_clearly_better_ones(monkeypat
 
 def test_clearly_lower_is_two_standard_errors():
     scores = torch.tensor([0.0, 2.0] * 50)  # standard deviation 1, so 0.1 of the mean of 100
-    assert not recipes._clearly_lower(torch.zeros(100), scores - 0.81)
-    assert recipes._clearly_lower(torch.zeros(100), scores - 0.79)
+    assert not judging._clearly_lower(torch.zeros(100), scores - 0.81)
+    assert judging._clearly_lower(torch.zeros(100), scores - 0.79)
 
 
 def test_an_operator_that_adds_nothing_to_the_mixture_is_left_out():
@@ -99,18 +101,18 @@ def test_trees_join_the_inputs_and_raw_coordinates_are_tried_without_them():
     x = torch.rand(400, 3, generator=generator)
     y = (2 * x[:, :1] + x[:, 1:2]).floor().double()  # three levels
     few = replace(FAST, coordinates="auto", tree_inputs=True)
-    plans = recipes._plans(rows_with_trees(x, y, few), few)
+    plans = fitting._plans(rows_with_trees(x, y, few), few)
     assert [name for name, _, _ in plans] == ["raw-trees", "raw"]
     assert [rows.training.x.shape[1] > 3 for _, _, rows in plans] == [True, False]
     model = fit_model(Sample(x[:300], y[:300]), Sample(x[300:], y[300:]), few, join=True).model
     assert model.distribution(x[:7], 7).mean().shape == (7,)
     spread = y + 0.1 * torch.randn(400, 1, generator=generator, dtype=torch.float64)
-    assert [name for name, _, _ in recipes._plans(rows_with_trees(x, spread, few), few)] == ["residual", "raw"]
+    assert [name for name, _, _ in fitting._plans(rows_with_trees(x, spread, few), few)] == ["residual", "raw"]
 
 
 def rows_with_trees(x, y, recipe):
-    trees, sample = recipes._grow_trees(Sample(x, y), recipe)
-    return recipes.Rows(sample, None, sample, trees)
+    trees, sample = fitting._grow_trees(Sample(x, y), recipe)
+    return Rows(sample, None, sample, trees)
 
 
 def test_an_ensemble_averages_density_ratios():
@@ -167,7 +169,7 @@ def test_weights_of_training_and_held_out_rows_reach_the_atoms():
 
 def test_nested_inputs_are_concatenated():
     first = {"a": torch.zeros(2, 1), "b": (torch.zeros(2), torch.ones(2))}
-    joined = recipes._concatenate(first, first)
+    joined = samples._concatenate(first, first)
     assert joined["a"].shape == (4, 1)
     assert joined["b"][1].shape == (4,)
 
@@ -181,9 +183,9 @@ def test_custom_encoders_are_copied_not_trained_in_place():
 
 def test_a_seeded_block_leaves_the_global_generator_alone():
     before = torch.random.get_rng_state()
-    with recipes.seeded(3):
+    with networks.seeded(3):
         first = torch.rand(2)
-    with recipes.seeded(3):
+    with networks.seeded(3):
         assert torch.equal(first, torch.rand(2))
     assert torch.equal(before, torch.random.get_rng_state())
 

@@ -1,0 +1,75 @@
+"""How a model is fitted: candidates in raw and residual coordinates, compared on held-out rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from ncprob.candidates import Candidate, complete, fit_candidates
+from ncprob.coordinates import fold_numbers
+from ncprob.judging import choose, held_out_answers, operator_terms
+from ncprob.model import FittedModel
+from ncprob.networks import check_encoders
+from ncprob.preprocessing import SoftScale
+from ncprob.recipe import Recipe
+from ncprob.samples import Rows, Sample, drawn_by_weight, integer_components, is_discrete, joined
+from ncprob.support import Support
+from ncprob.trees import TreeInputs
+
+MINIMUM_ROWS = 16  # below, no network is trained: the marginal law is the answer
+
+
+def fit_model(training: Sample, held_out: Sample | None, recipe: Recipe, *, join: bool) -> Candidate:
+    """Fit all candidates, keep the one with the lowest held-out CRPS, and complete it.
+
+    With `join` the held-out rows, once they have chosen, also serve as atoms and in the statistics of whitening.
+    """
+    check_encoders(training, recipe)
+    n = len(training)
+    learning = joined(training, held_out) if join and held_out is not None else training
+    learning = replace(learning, fold=fold_numbers(len(learning), learning.y.device))
+    trees, learning = _grow_trees(learning, recipe, n_judges=len(learning) - n)
+    training = learning.rows(slice(0, n))
+    if held_out is not None:
+        held_out = learning.rows(slice(n, None)) if join else _with_trees(held_out, trees)
+    judges = drawn_by_weight(held_out, recipe.seed)
+    rows = Rows(training, judges, learning, trees, integer_components(learning.y))
+    candidates = fit_candidates(_plans(rows, recipe), recipe)
+    if judges is None:
+        return candidates[0]
+    best = choose(candidates, recipe)
+    best = replace(best, terms=operator_terms(best), answers=held_out_answers(best))
+    return complete(best, recipe) if join else best
+
+
+def _plans(rows: Rows, recipe: Recipe) -> list[tuple[str, str, Rows]]:
+    """Name, coordinates and rows of every candidate, the preferred one first.
+
+    Mixtures weigh the tree inputs themselves; an operator in raw coordinates is tried with and without them.
+    """
+    if recipe.coordinates != "auto":
+        return [(recipe.coordinates, recipe.coordinates, rows)]
+    plain = ("raw", "raw", rows.without_trees())
+    if not is_discrete(rows.training.y):
+        return [("residual", "residual", rows), plain]
+    return [plain] if rows.trees is None else [("raw-trees", "raw", rows), plain]
+
+
+def _grow_trees(sample: Sample, recipe: Recipe, n_judges: int = 0) -> tuple[TreeInputs | None, Sample]:
+    """Trees, and the sample with their predictions among its inputs, each row by trees that have not seen it."""
+    if not recipe.grows_trees(sample.x):
+        return None, sample
+    y = SoftScale.fit(sample.y)(sample.y)
+    trees, columns = TreeInputs.fit(sample.x, y, sample.weights, recipe.seed, n_judges)
+    return trees, replace(sample, x=torch.cat([sample.x, columns], dim=1))
+
+
+def _with_trees(sample: Sample, trees: TreeInputs | None) -> Sample:
+    return sample if trees is None else replace(sample, x=torch.cat([sample.x, trees(sample.x)], dim=1))
+
+
+def marginal_model(y: Tensor, weights: Tensor | None) -> FittedModel:
+    """The model that knows nothing of X: every conditional law is the marginal one."""
+    return FittedModel([], [], Support.compressed(y, torch.zeros(len(y), 1, device=y.device), weights))

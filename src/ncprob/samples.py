@@ -1,0 +1,111 @@
+"""Rows to fit with, and what kind of targets they hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ncprob.pairs import select, systematic_sample
+from ncprob.trees import TreeInputs
+
+DISCRETE_LEVELS = 64  # targets with at most so many distinct values keep them: raw coordinates
+POINT_MASS = 0.05  # and so do targets with so large a share of equal values
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Rows of encoded inputs x and targets y (n, q), float64, with optional weights.
+
+    `fold` numbers rows that coordinates are learned on, so that each can be answered by networks that have not seen it.
+    """
+
+    x: Any
+    y: Tensor
+    weights: Tensor | None = None
+    fold: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def rows(self, index: Tensor | slice) -> Sample:
+        """Some of the rows."""
+        weights = None if self.weights is None else self.weights[index]
+        return Sample(select(self.x, index), self.y[index], weights, None if self.fold is None else self.fold[index])
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What a candidate is fitted with: rows to train and to judge on, and all rows that coordinates are learned on."""
+
+    training: Sample
+    held_out: Sample | None
+    learning: Sample
+    trees: TreeInputs | None
+    integer: Tensor | None = None
+
+    def without_trees(self) -> Rows:
+        """The same rows with their own inputs only."""
+        if self.trees is None:
+            return self
+        n_plain = self.learning.x.shape[1] - self.trees.n_columns
+
+        def plain(sample: Sample) -> Sample:
+            return replace(sample, x=sample.x[:, :n_plain])
+
+        held_out = None if self.held_out is None else plain(self.held_out)
+        return Rows(plain(self.training), held_out, plain(self.learning), None, self.integer)
+
+
+def joined(first: Sample, second: Sample) -> Sample:
+    """Rows of both; weights only where both have them."""
+    weights = None
+    if first.weights is not None and second.weights is not None:
+        weights = torch.cat([first.weights, second.weights])
+    return Sample(_concatenate(first.x, second.x), torch.cat([first.y, second.y]), weights)
+
+
+def _concatenate(first: Any, second: Any) -> Any:
+    if isinstance(first, Tensor):
+        return torch.cat([first, second])
+    if isinstance(first, dict):
+        return {key: _concatenate(value, second[key]) for key, value in first.items()}
+    return type(first)(_concatenate(a, b) for a, b in zip(first, second, strict=True))
+
+
+def drawn_by_weight(sample: Sample | None, seed: int) -> Sample | None:
+    """Rows drawn in proportion to their weights, to judge without weights; none if no row has any."""
+    if sample is None or sample.weights is None:
+        return sample
+    if not bool(sample.weights.sum() > 0):
+        return None
+    rows = systematic_sample(sample.weights, torch.Generator().manual_seed(seed)).to(sample.y.device)
+    return replace(sample.rows(rows), weights=None)
+
+
+def integer_components(y: Tensor) -> Tensor | None:
+    """Mask of the components that take integer values only, if any does."""
+    integer = (y == y.round()).all(dim=0)
+    return integer if bool(integer.any()) else None
+
+
+def dequantized(y: Tensor, integer: Tensor | None, seed: int) -> Tensor:
+    """Integer components spread evenly over ±½, since integers have no density; answers are rounded back."""
+    if integer is None:
+        return y
+    noise = torch.rand(y.shape, generator=torch.Generator().manual_seed(seed), dtype=y.dtype).to(y.device) - 0.5
+    return torch.where(integer, y + noise, y)
+
+
+def is_discrete(y: Tensor) -> bool:
+    """Whether any component takes few distinct values or has a point mass; residual coordinates would blur them."""
+
+    def blurred(column: Tensor) -> bool:
+        values, counts = column.unique(return_counts=True)
+        return len(values) <= min(DISCRETE_LEVELS, len(column) // 4) or bool(
+            counts.max() >= max(5, POINT_MASS * len(column))
+        )
+
+    return any(blurred(column) for column in y.mT)
