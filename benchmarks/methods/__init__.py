@@ -22,6 +22,8 @@ REGISTRY: dict[str, tuple[str, str, dict[str, Any]]] = {
     "CKDE": ("ckde", "CKDE", {}),
     "LSCDE": ("lscde", "LSCDE", {}),
     "LSCDE-tuned": ("lscde", "LSCDE", {"bandwidth": 0.1, "ridge": 1e-3}),
+    "FC": ("flexcode", "FlexCode", {}),
+    "FC-joint": ("flexcode", "FlexCode", {"joint": True, "n_estimators": 1000}),
     "without mixture": ("ablation", "Without", {"ingredient": "mixture", "coordinates": "raw", "tree_inputs": True}),
     "without trees": ("ablation", "Without", {"ingredient": "trees", "tree_inputs": False}),
     "without gates": ("ablation", "Without", {"ingredient": "gates", "input_gate": 0.0}),
