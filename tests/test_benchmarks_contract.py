@@ -34,6 +34,7 @@ QUICK = {
     "lightgbm": {"n_estimators": 20},
     "FC": {"n_estimators": 2},
     "FC-joint": {"n_estimators": 20},
+    "RFCDE": {"n_estimators": 20},
 }
 PACKAGES = {name: name.replace("-", "_") for name in ("quantile-forest", "ngboost", "catboost", "lightgbm")}
 FIRST_COLUMNS = ["method", "dataset", "n", "seed", "ks", "ks_paper", "crps", "fit_seconds", "predict_seconds"]
