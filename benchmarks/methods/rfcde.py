@@ -50,8 +50,8 @@ class RFCDE(FromCDF):
         self._members = self._drawn_rows(X)
         self._grid = self.reading_grid(y, margin=4 * self._width)
         self.settings = (
-            f"forest on {N_FUNCTIONS} cosines, {self.n_estimators} trees, leaves of at least {self.min_draws_leaf} draws, "
-            f"√p inputs a split, bandwidth {self.bandwidth:g} sd"
+            f"forest on {N_FUNCTIONS} cosines, {self.n_estimators} trees, √p inputs a split, "
+            f"leaves of {self.min_draws_leaf} draws or more, bandwidth {self.bandwidth:g} sd"
         )
 
     def _drawn_rows(self, X: Array) -> csr_array:
