@@ -35,6 +35,7 @@ QUICK = {
     "FC": {"n_estimators": 2},
     "FC-joint": {"n_estimators": 20},
     "RFCDE": {"n_estimators": 20},
+    "LCDE": {"n_trees": 40},
 }
 PACKAGES = {name: name.replace("-", "_") for name in ("quantile-forest", "ngboost", "catboost", "lightgbm")}
 FIRST_COLUMNS = ["method", "dataset", "n", "seed", "ks", "ks_paper", "crps", "fit_seconds", "predict_seconds"]
