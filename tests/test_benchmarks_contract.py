@@ -36,8 +36,10 @@ QUICK = {
     "FC-joint": {"n_estimators": 20},
     "RFCDE": {"n_estimators": 20},
     "LCDE": {"n_trees": 40},
+    "RFSCP": {"n_estimators": 20},
 }
 PACKAGES = {name: name.replace("-", "_") for name in ("quantile-forest", "ngboost", "catboost", "lightgbm")}
+PACKAGES |= {"RFSCP": "mapie"}
 FIRST_COLUMNS = ["method", "dataset", "n", "seed", "ks", "ks_paper", "crps", "fit_seconds", "predict_seconds"]
 FIRST_COLUMNS += ["peak_mb", "settings", "version"]
 

@@ -26,6 +26,7 @@ REGISTRY: dict[str, tuple[str, str, dict[str, Any]]] = {
     "FC-joint": ("flexcode", "FlexCode", {"joint": True, "n_estimators": 1000}),
     "RFCDE": ("rfcde", "RFCDE", {}),
     "LCDE": ("lincde", "LinCDE", {}),
+    "RFSCP": ("rfscp", "RFSCP", {}),
     "without mixture": ("ablation", "Without", {"ingredient": "mixture", "coordinates": "raw", "tree_inputs": True}),
     "without trees": ("ablation", "Without", {"ingredient": "trees", "tree_inputs": False}),
     "without gates": ("ablation", "Without", {"ingredient": "gates", "input_gate": 0.0}),
