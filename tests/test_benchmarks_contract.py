@@ -37,9 +37,10 @@ QUICK = {
     "RFCDE": {"n_estimators": 20},
     "LCDE": {"n_trees": 40},
     "RFSCP": {"n_estimators": 20},
+    "CCP": {"n_calibration": 20, "n_points": 4},
 }
 PACKAGES = {name: name.replace("-", "_") for name in ("quantile-forest", "ngboost", "catboost", "lightgbm")}
-PACKAGES |= {"RFSCP": "mapie"}
+PACKAGES |= {"RFSCP": "mapie", "CCP": "conditionalconformal"}
 FIRST_COLUMNS = ["method", "dataset", "n", "seed", "ks", "ks_paper", "crps", "fit_seconds", "predict_seconds"]
 FIRST_COLUMNS += ["peak_mb", "settings", "version"]
 

@@ -27,6 +27,7 @@ REGISTRY: dict[str, tuple[str, str, dict[str, Any]]] = {
     "RFCDE": ("rfcde", "RFCDE", {}),
     "LCDE": ("lincde", "LinCDE", {}),
     "RFSCP": ("rfscp", "RFSCP", {}),
+    "CCP": ("ccp", "CCP", {}),
     "without mixture": ("ablation", "Without", {"ingredient": "mixture", "coordinates": "raw", "tree_inputs": True}),
     "without trees": ("ablation", "Without", {"ingredient": "trees", "tree_inputs": False}),
     "without gates": ("ablation", "Without", {"ingredient": "gates", "input_gate": 0.0}),
