@@ -32,6 +32,10 @@ QUICK = {
     "ngboost": {"n_estimators": 40},
     "catboost": {"iterations": 40},
     "lightgbm": {"n_estimators": 20},
+    "MDN": {"max_steps": 100},
+    "MDN-tuned": {"max_steps": 100},
+    "KMN": {"max_steps": 100},
+    "KMN-tuned": {"max_steps": 100},
 }
 PACKAGES = {name: name.replace("-", "_") for name in ("quantile-forest", "ngboost", "catboost", "lightgbm")}
 FIRST_COLUMNS = ["method", "dataset", "n", "seed", "ks", "ks_paper", "crps", "fit_seconds", "predict_seconds"]
