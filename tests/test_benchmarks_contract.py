@@ -32,12 +32,16 @@ QUICK = {
     "ngboost": {"n_estimators": 40},
     "catboost": {"iterations": 40},
     "lightgbm": {"n_estimators": 20},
+    "NF": {"max_steps": 100},
+    "NF-spline": {"max_steps": 100},
+    "NF-tuned": {"max_steps": 100},
     "MDN": {"max_steps": 100},
     "MDN-tuned": {"max_steps": 100},
     "KMN": {"max_steps": 100},
     "KMN-tuned": {"max_steps": 100},
 }
 PACKAGES = {name: name.replace("-", "_") for name in ("quantile-forest", "ngboost", "catboost", "lightgbm")}
+PACKAGES |= {"NF": "normflows", "NF-spline": "normflows", "NF-tuned": "zuko"}
 FIRST_COLUMNS = ["method", "dataset", "n", "seed", "ks", "ks_paper", "crps", "fit_seconds", "predict_seconds"]
 FIRST_COLUMNS += ["peak_mb", "settings", "version"]
 

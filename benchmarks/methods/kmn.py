@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from sklearn.cluster import KMeans
 from torch import Tensor, nn
 
 from benchmarks.methods.gaussian_mixture import GaussianMixtureNetwork
-from benchmarks.methods.neural import Training, perceptron
+from benchmarks.methods.neural import TUNED, Training, perceptron
 
 SCALES = (1.0, 0.25)  # of a tuned network, in Silverman bandwidths, to begin with
 
@@ -18,8 +20,8 @@ class KMN(GaussianMixtureNetwork):
 
     Centres by k-means of y, the least and the largest y among them; bandwidth by Silverman's rule, 1.06 sd n^(−1/5).
     The paper took the settings of Rothfuss et al. 2019, with noise of 0.2 sd on x and 0.1 sd on y in training. With
-    `tuned` there is no noise, every centre has a wide and a narrow kernel whose bandwidths are learned too, and the
-    learning rate decays to zero.
+    `tuned` there is no noise, every centre has a wide and a narrow kernel whose bandwidths are learned too, and
+    training is that of all tuned networks.
     """
 
     def __init__(
@@ -33,7 +35,7 @@ class KMN(GaussianMixtureNetwork):
     ) -> None:
         self.tuned, self.centres, self.hidden_sizes = tuned, centres, tuple(hidden_sizes)
         self.x_noise, self.y_noise = (0.0, 0.0) if tuned else (x_noise, y_noise)
-        self.training = Training(max_steps=max_steps, decay=tuned)
+        self.training = replace(TUNED if tuned else Training(), max_steps=max_steps)
 
     def _network(self, X: Tensor, y: Tensor, seed: int) -> nn.Module:
         scales = 1.06 * len(y) ** -0.2 * torch.tensor(SCALES if self.tuned else (1.0,))

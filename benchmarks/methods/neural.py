@@ -26,12 +26,20 @@ class Training:
     learning_rate: float = 1e-3
     patience: int = 1000  # steps without progress of the held-out loss
     decay: bool = False  # learning rate to zero along a cosine
+    cuts: int = 0  # times that, out of patience, training goes on from the best weights at a third of the rate
     weight_decay: float = 0.0
 
     def __str__(self) -> str:
-        schedule = f"{self.learning_rate:g}{' with cosine decay' if self.decay else ''}"
+        cuts = f", {self.cuts} cuts of the rate to a third" if self.cuts else ""
         shrinkage = f", weight decay {self.weight_decay:g}" if self.weight_decay else ""
-        return f"Adam {schedule}{shrinkage}, batches of {self.batch_size}, patience {self.patience}"
+        return (
+            f"Adam {self.learning_rate:g}{' with cosine decay' if self.decay else ''}{shrinkage}, "
+            f"batches of {self.batch_size}, patience {self.patience}{cuts}"
+        )
+
+
+# What worked best on the simulated models for all maximum-likelihood networks: large batches, then smaller rates.
+TUNED = Training(batch_size=2048, learning_rate=3e-3, patience=200, cuts=3, weight_decay=0.1)
 
 
 class Neural(Tabular):
@@ -84,6 +92,7 @@ class Neural(Tabular):
         )
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, plan.max_steps) if plan.decay else None
         best, best_step, best_state = float("inf"), 0, copy.deepcopy(self.network.state_dict())
+        waiting_since, cuts = 0, 0
         batches = _batches(len(rows[0]), plan.batch_size, rng, self._device)
         for step in range(1, plan.max_steps + 1):
             batch = next(batches)
@@ -98,8 +107,14 @@ class Neural(Tabular):
                     score = float(self._held_out_loss(*held))
                 if score < best:
                     best, best_step, best_state = score, step, copy.deepcopy(self.network.state_dict())
-                elif step - best_step >= plan.patience:
-                    break
+                    waiting_since = step
+                elif step - waiting_since >= plan.patience:
+                    if cuts == plan.cuts:
+                        break
+                    self.network.load_state_dict(best_state)
+                    for group in optimizer.param_groups:
+                        group["lr"] /= 3
+                    waiting_since, cuts = step, cuts + 1
         self.network.load_state_dict(best_state)
         return best_step, step
 
