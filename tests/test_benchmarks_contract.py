@@ -35,6 +35,8 @@ QUICK = {
     "NF": {"max_steps": 100},
     "NF-spline": {"max_steps": 100},
     "NF-tuned": {"max_steps": 100},
+    "DDPM": {"max_steps": 1000, "draws": 500},
+    "DDPM-tuned": {"max_steps": 200, "draws": 500},
     "MDN": {"max_steps": 100},
     "MDN-tuned": {"max_steps": 100},
     "KMN": {"max_steps": 100},

@@ -23,6 +23,8 @@ REGISTRY: dict[str, tuple[str, str, dict[str, Any]]] = {
     "NF": ("nf", "PaperFlow", {}),
     "NF-spline": ("nf", "PaperFlow", {"kind": "spline", "hidden_size": 128}),
     "NF-tuned": ("nf", "TunedFlow", {}),
+    "DDPM": ("ddpm", "DDPM", {}),
+    "DDPM-tuned": ("ddpm", "DDPM", {"tuned": True}),
     "MDN": ("mdn", "MDN", {}),
     "MDN-tuned": ("mdn", "MDN", {"tuned": True}),
     "KMN": ("kmn", "KMN", {}),
