@@ -38,7 +38,7 @@ class Training:
         )
 
 
-# What worked best on the simulated models for all maximum-likelihood networks: large batches, then smaller rates.
+# Of a handful of plans tried on LinearGaussian and LGGMD at n = 10⁴, the one with the best log scores.
 TUNED = Training(batch_size=2048, learning_rate=3e-3, patience=200, cuts=3, weight_decay=0.1)
 
 
