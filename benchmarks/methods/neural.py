@@ -38,7 +38,7 @@ class Training:
         )
 
 
-# From a handful of plans tried on LinearGaussian and LGGMD, n = 10⁴, seeds 0 and 1: best for the spline flow and for the
+# From a handful of plans tried on LinearGaussian and LGGMD (n = 10⁴, seeds 0, 1): best for the spline flow and for the
 # mixture density network on LGGMD; a rate of 1e-3 is a little better for both mixture networks on LinearGaussian.
 TUNED = Training(batch_size=2048, learning_rate=3e-3, patience=200, cuts=3, weight_decay=0.1)
 
