@@ -39,9 +39,19 @@ QUICK = {
     "LCDE": {"n_trees": 40},
     "RFSCP": {"n_estimators": 20},
     "CCP": {"n_calibration": 20, "n_points": 4},
+    "NF": {"max_steps": 100},
+    "NF-spline": {"max_steps": 100},
+    "NF-tuned": {"max_steps": 100},
+    "DDPM": {"max_steps": 1000, "draws": 500},
+    "DDPM-tuned": {"max_steps": 200, "draws": 500},
+    "MDN": {"max_steps": 100},
+    "MDN-tuned": {"max_steps": 100},
+    "KMN": {"max_steps": 100},
+    "KMN-tuned": {"max_steps": 100},
 }
 PACKAGES = {name: name.replace("-", "_") for name in ("quantile-forest", "ngboost", "catboost", "lightgbm")}
 PACKAGES |= {"RFSCP": "mapie", "CCP": "conditionalconformal"}
+PACKAGES |= {"NF": "normflows", "NF-spline": "normflows", "NF-tuned": "zuko"}
 FIRST_COLUMNS = ["method", "dataset", "n", "seed", "ks", "ks_paper", "crps", "fit_seconds", "predict_seconds"]
 FIRST_COLUMNS += ["peak_mb", "settings", "version"]
 

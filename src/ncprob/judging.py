@@ -19,8 +19,8 @@ from ncprob.samples import Sample
 from ncprob.support import Support
 
 DOUBT = 2.0  # standard errors by which raw coordinates, or an operator beside the mixture, must be better to be taken
-# Share of the CRPS by which raw coordinates must be better too. Their laws are coarser in ways that the CRPS hardly sees:
-# many rows can prove a gain of 0.2 % in one corner of x where the density is worse everywhere else.
+# Share of the CRPS by which raw coordinates must be better too. Their laws are coarser in ways that the CRPS hardly
+# sees: many rows can prove a gain of 0.2 % in one corner of x where the density is worse everywhere else.
 MATERIAL = 0.01
 
 
