@@ -43,12 +43,17 @@ class Run(NamedTuple):
     n: int | None
     seed: int
     version: str
+    options: dict[str, Any] = {}  # noqa: RUF012 — never changed
 
     def is_in(self, row: Row) -> bool:
         """Whether a row of the file is this run."""
         mine = (self.method, self.dataset, str(self.seed), self.version)
         same = mine == (row["method"], row["dataset"], row["seed"], row["version"])
         return same and (self.n is None or str(self.n) == row["n"])
+
+    def facts(self) -> dict[str, Any]:
+        """What the file says of the run itself; the method puts its options into words."""
+        return {name: value for name, value in self._asdict().items() if name != "options"}
 
 
 @dataclass
@@ -69,7 +74,8 @@ class Workers:
         """Scores of one run, or the text of its error; None if the benchmark was stopped meanwhile."""
         if self._stopped.is_set():
             return None
-        request = {"method": run.method, "dataset": run.dataset, "n": run.n, "seed": run.seed, "options": self.options}
+        request = {"method": run.method, "dataset": run.dataset, "n": run.n, "seed": run.seed}
+        request["options"] = run.options | self.options
         names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
         process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.one_run", json.dumps(request)],
@@ -80,7 +86,7 @@ class Workers:
             env=os.environ | dict.fromkeys(names, str(self.threads)),
         )
         self._alive.add(process)
-        facts = run._asdict() | {"threads": self.threads}
+        facts = run.facts() | {"threads": self.threads}
         try:
             output, errors = process.communicate(timeout=self.timeout)
         except subprocess.TimeoutExpired:
@@ -112,26 +118,43 @@ def _cores() -> int:
 
 
 def planned(suite: Suite) -> list[Run]:
-    """All runs of a suite; methods innermost, so that what is compared runs close in time."""
+    """All runs of a suite; methods innermost, so that what is compared runs close in time.
+
+    A method whose package is missing is left out, and a line says so.
+    """
+    versions = {}
+    for name in suite.methods:
+        try:
+            versions[name] = methods.method_class(name).version()
+        except ImportError as error:
+            print(f"skipped: {error}")
     runs = []
     for task in suite.tasks:
         sizes: Iterable[int | None] = (None,) if tasks.is_table(task) else suite.sizes
         for n in sizes:
             for seed in suite.seeds:
-                runs += [Run(name, task, n, seed, methods.method_class(name).version()) for name in suite.methods]
+                runs += [
+                    Run(name, task, n, seed, version, suite.options.get((name, task), {}))
+                    for name, version in versions.items()
+                ]
     return runs
+
+
+def missing(runs: list[Run], records: Records) -> list[Run]:
+    """Runs that the file does not hold yet."""
+    done = records.rows()
+    return [run for run in runs if not any(run.is_in(row) for row in done)]
 
 
 def execute(runs: list[Run], records: Records, workers: Workers) -> int:
     """Run what the file does not hold yet; the number of runs that failed."""
-    done = records.rows()
-    missing = [run for run in runs if not any(run.is_in(row) for row in done)]
-    print(f"{len(runs)} runs, {len(runs) - len(missing)} of them done before; {workers.threads} thread(s) each")
+    to_do = missing(runs, records)
+    print(f"{len(runs)} runs, {len(runs) - len(to_do)} of them done before; {workers.threads} thread(s) each")
     failures = 0
     pool = ThreadPoolExecutor(workers.jobs)
-    bar = tqdm(total=len(missing), unit="run")
+    bar = tqdm(total=len(to_do), unit="run")
     try:
-        for future in as_completed([pool.submit(workers.run, run) for run in missing]):
+        for future in as_completed([pool.submit(workers.run, run) for run in to_do]):
             row = future.result()
             if row is not None:
                 records.append(row)

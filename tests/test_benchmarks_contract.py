@@ -38,6 +38,7 @@ QUICK = {
     "RFCDE": {"n_estimators": 20},
     "LCDE": {"n_trees": 40},
     "RFSCP": {"n_estimators": 20},
+    "CQR": {"n_estimators": 20},
     "CCP": {"n_calibration": 20, "n_points": 4},
     "NF": {"max_steps": 100},
     "NF-spline": {"max_steps": 100},
@@ -50,7 +51,7 @@ QUICK = {
     "KMN-tuned": {"max_steps": 100},
 }
 PACKAGES = {name: name.replace("-", "_") for name in ("quantile-forest", "ngboost", "catboost", "lightgbm")}
-PACKAGES |= {"RFSCP": "mapie", "CCP": "conditionalconformal"}
+PACKAGES |= {"RFSCP": "mapie", "CQR": "mapie", "CCP": "conditionalconformal"}
 PACKAGES |= {"NF": "normflows", "NF-spline": "normflows", "NF-tuned": "zuko"}
 FIRST_COLUMNS = ["method", "dataset", "n", "seed", "ks", "ks_paper", "crps", "fit_seconds", "predict_seconds"]
 FIRST_COLUMNS += ["peak_mb", "settings", "version"]

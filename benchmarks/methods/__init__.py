@@ -27,6 +27,7 @@ REGISTRY: dict[str, tuple[str, str, dict[str, Any]]] = {
     "RFCDE": ("rfcde", "RFCDE", {}),
     "LCDE": ("lincde", "LinCDE", {}),
     "RFSCP": ("rfscp", "RFSCP", {}),
+    "CQR": ("cqr", "CQR", {}),
     "CCP": ("ccp", "CCP", {}),
     "NF": ("nf", "PaperFlow", {}),
     "NF-spline": ("nf", "PaperFlow", {"kind": "spline", "hidden_size": 128}),
