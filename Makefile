@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo test test-slow check format docs clean bench bench-setup bench-report
+.PHONY: help setup demo test test-slow check format docs clean bench bench-setup paper paper-quick paper-report
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
@@ -49,8 +49,14 @@ bench-setup: $(STAMP)  ## install the rivals of the benchmarks
 bench: $(STAMP)  ## run a suite of benchmarks, e.g. make bench SUITE=real JOBS=2; goes on where it was stopped
 	$(BIN)/python -m benchmarks.runner --suite $(SUITE) $(if $(JOBS),--jobs $(JOBS))
 
-bench-report: $(STAMP)  ## write docs/benchmarks.md and its plots from benchmarks/results
+paper-quick: bench-setup  ## every method on every model of the paper, 3 seeds, reduced: two hours on two cores, resumable
+	$(BIN)/python -m benchmarks.paper --quick
+
+paper: bench-setup  ## all experiments with ten seeds: hours to days, resumable, on an accelerator when there is one
+	$(BIN)/python -m benchmarks.paper
+
+paper-report: $(STAMP)  ## write benchmarks/report.md, docs/benchmarks.md and their plots from benchmarks/results
 	$(BIN)/python -m benchmarks.report
 
 clean:  ## remove what the other targets made
-	rm -rf $(VENV) demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist docs/_build docs/gallery docs/api/generated
+	rm -rf $(VENV) demo-output paper-quick .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist docs/_build docs/gallery docs/api/generated

@@ -140,15 +140,14 @@ def planned(suite: Suite) -> list[Run]:
     return runs
 
 
-def missing(runs: list[Run], records: Records) -> list[Run]:
-    """Runs that the file does not hold yet."""
-    done = records.rows()
+def missing(runs: list[Run], done: list[Row]) -> list[Run]:
+    """Runs that are not among the rows of a file."""
     return [run for run in runs if not any(run.is_in(row) for row in done)]
 
 
 def execute(runs: list[Run], records: Records, workers: Workers) -> int:
     """Run what the file does not hold yet; the number of runs that failed."""
-    to_do = missing(runs, records)
+    to_do = missing(runs, records.rows())
     print(f"{len(runs)} runs, {len(runs) - len(to_do)} of them done before; {workers.threads} thread(s) each")
     failures = 0
     pool = ThreadPoolExecutor(workers.jobs)
@@ -239,10 +238,15 @@ def main(arguments: list[str] | None = None) -> int:
     runs, records = planned(suite), Records(options.out)
     if options.redo or options.retry:
         records.remove(lambda row: any(run.is_in(row) for run in runs) and (options.redo or bool(row["error"])))
-    signal.signal(signal.SIGTERM, _interrupt)
+    stop_on_termination()
     failures = execute(runs, records, Workers(suite.jobs or 1, options.timeout, options.options, options.threads))
     print(summary([row for row in records.rows() if any(run.is_in(row) for run in runs)]))
     return int(failures > 0)
+
+
+def stop_on_termination() -> None:
+    """A polite kill ends the benchmark as Ctrl-C does: processes under way are stopped, lines are whole."""
+    signal.signal(signal.SIGTERM, _interrupt)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

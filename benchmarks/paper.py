@@ -1,0 +1,73 @@
+"""All experiments of Kostic et al. 2024 with the rivals of today, one suite after the other.
+
+    python -m benchmarks.paper --quick             # about two hours on two cores; results in paper-quick/
+    python -m benchmarks.paper                     # everything, ten seeds; results in benchmarks/results/
+    python -m benchmarks.paper --quick --dry-run   # only says what remains
+
+What is in the result files is not run again: stopped, it goes on there. The report is written at the end, and after an
+interruption by `python -m benchmarks.report --results FOLDER --page FILE`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+import torch
+
+from benchmarks import report
+from benchmarks.records import Records
+from benchmarks.runner import DEFAULT_TIMEOUT, RESULTS, Run, Workers, execute, missing, planned, stop_on_termination
+from benchmarks.suites import PAPER, QUICK, SUITES
+from benchmarks.tasks import CHECKOUT
+
+QUICK_RESULTS = CHECKOUT / "paper-quick"
+PROCESSES_OF_AN_ACCELERATOR = 6  # small networks of the paper leave most of one idle
+
+
+def plans(quick: bool, only: list[str] | None) -> dict[str, list[Run]]:
+    """Runs of every suite."""
+    suites = QUICK if quick else {name: SUITES[name] for name in PAPER}
+    return {name: planned(suite) for name, suite in suites.items() if only is None or name in only}
+
+
+def remaining(runs: dict[str, list[Run]], folder: Path) -> str:
+    """A line per suite: how many runs it has and how many remain."""
+    lines = [f"{'suite':<18}{'runs':>7}{'remain':>9}"]
+    for name, planned_runs in runs.items():
+        file = folder / f"{name}.csv"
+        left = missing(planned_runs, Records(file).rows() if file.exists() else [])
+        lines.append(f"{name:<18}{len(planned_runs):>7}{len(left):>9}")
+    return "\n".join(lines)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run from the command line; exit status 1 if a run failed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="three seeds and smaller runs")
+    parser.add_argument("--only", nargs="+", choices=PAPER, help="some of the suites")
+    parser.add_argument("--jobs", type=int, help="processes at a time; by default one per core, six on an accelerator")
+    parser.add_argument("--results", type=Path, help="folder of the result files")
+    parser.add_argument("--timeout", type=float, default=DEFAULT_TIMEOUT, help="seconds per run")
+    parser.add_argument("--dry-run", action="store_true", help="say what remains, and run nothing")
+    options = parser.parse_args(arguments)
+    folder = options.results or (QUICK_RESULTS if options.quick else RESULTS)
+    suites = plans(options.quick, options.only)
+    print(remaining(suites, folder))
+    if options.dry_run:
+        return 0
+    cores = os.cpu_count() or 1
+    jobs = options.jobs or (min(cores, PROCESSES_OF_AN_ACCELERATOR) if torch.cuda.is_available() else cores)
+    stop_on_termination()
+    failures = 0
+    for name, runs in suites.items():
+        print(f"\n{name}")
+        failures += execute(runs, Records(folder / f"{name}.csv"), Workers(jobs, options.timeout, {}, threads=1))
+    page = folder / "report.md" if options.quick else report.PAGE
+    report.main(["--results", str(folder), "--page", str(page)])
+    return int(failures > 0)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
