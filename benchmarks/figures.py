@@ -25,22 +25,61 @@ def colours(methods: list[str]) -> dict[str, str]:
 
 
 def density(data: pd.DataFrame, paper: pd.DataFrame, n: int) -> str:
-    """KS of our methods beside the best of the paper and its NCP-W, per model."""
+    """KS of every method, a panel per model, best on top; a tick is what the paper prints for the method."""
     models = [name for name in paper["dataset"].unique() if name in set(data["dataset"])]
-    bars = {f"here: {name}": group.groupby("dataset")["ks"].mean() for name, group in data.groupby("method")}
-    bars["paper: NCP-W"] = paper[paper["method"] == "NCP-W"].set_index("dataset")["ks_mean"]
-    bars["paper: best of its methods"] = paper.groupby("dataset")["ks_mean"].min()
-    figure, axes = plt.subplots(figsize=(9, 3.6))
-    palette = iter(OTHERS)
-    for i, (name, values) in enumerate(bars.items()):
-        places = np.arange(len(models)) + (i - (len(bars) - 1) / 2) * 0.8 / len(bars)
-        colour = OURS if name == "here: ncprob" else next(palette)
-        axes.bar(places, values.reindex(models), 0.8 / len(bars), label=name, color=colour)
-    axes.set_xticks(range(len(models)), models)
-    axes.set_ylabel("mean KS distance")
-    axes.set_title(f"n = {n:,}")
-    axes.legend(frameon=False, fontsize=8)
-    return _save(figure, f"ks-n{n}.png", [axes])
+    columns = min(3, len(models))
+    rows = -(-len(models) // columns)
+    tall = 1.1 + 0.17 * data["method"].nunique()
+    figure, grid = plt.subplots(rows, columns, figsize=(3.6 * columns, tall * rows), squeeze=False)
+    panels = list(grid.ravel())
+    for axes, model in zip(panels, models, strict=False):
+        means = data[data["dataset"] == model].groupby("method")["ks"].mean().sort_values(ascending=False)
+        printed = paper[paper["dataset"] == model].set_index("method")["ks_mean"].reindex(means.index)
+        shades = [OURS if name == "ncprob" else "#9bb3d4" for name in means.index]
+        axes.barh(means.index, means, color=shades)
+        axes.plot(printed, np.arange(len(means)), "|", ms=9, mew=2, color="black", label="printed in the paper")
+        axes.set(title=model, xscale="log", xlabel="mean KS distance")
+        axes.set_xlim(left=means.min() / 1.5)
+        axes.margins(y=0.01)
+        axes.xaxis.set_major_formatter(mpl.ticker.FormatStrFormatter("%g"))
+        axes.tick_params(labelsize=7)
+    for axes in panels[len(models) :]:
+        axes.set_visible(False)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", frameon=False, fontsize=8)
+    return _save(figure, f"ks-n{n}.png", panels)
+
+
+def curves(data: pd.DataFrame) -> str:
+    """KS against n with a band of one standard deviation over seeds, a panel per model."""
+    models = list(data["dataset"].unique())
+    sizes = data.groupby("method")["n"].nunique()
+    methods = sorted(sizes[sizes > 2].index)
+    palette = colours(methods)
+    columns = min(3, len(models))
+    rows = -(-len(models) // columns)
+    figure, grid = plt.subplots(rows, columns, figsize=(3.4 * columns, 2.8 * rows), squeeze=False, sharex=True)
+    panels = list(grid.ravel())
+    for axes, model in zip(panels, models, strict=False):
+        for method in methods:
+            runs = data[(data["dataset"] == model) & (data["method"] == method)].groupby("n")["ks"]
+            mean, deviation = runs.mean(), runs.std().fillna(0)
+            axes.plot(mean.index, mean, "o-", ms=3, color=palette[method], label=method)
+            low = np.maximum(mean - deviation, mean / 3)  # a band that reaches zero has no place on a log axis
+            axes.fill_between(mean.index, low, mean + deviation, color=palette[method], alpha=0.15, lw=0)
+        ours = data[(data["dataset"] == model) & (data["method"] == "ncprob")].groupby("n")["ks"].mean()
+        if len(ours):
+            axes.plot(ours.index, ours.iloc[0] * (ours.index / ours.index[0]) ** -0.5, "--", color="0.6", lw=1)
+        axes.set(title=model, xscale="log", yscale="log")
+        axes.yaxis.set_major_formatter(mpl.ticker.FormatStrFormatter("%g"))
+    for axes in panels[len(models) :]:
+        axes.set_visible(False)
+    for axes in grid[:, 0]:
+        axes.set_ylabel("mean KS distance")
+    for axes in grid[-1]:
+        axes.set_xlabel("training rows")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(6, len(labels)), frameon=False, fontsize=8)
+    return _save(figure, "ks-curves.png", panels)
 
 
 def small_n(data: pd.DataFrame) -> str:

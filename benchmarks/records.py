@@ -13,7 +13,7 @@ from typing import Any, TextIO
 COLUMNS = ["method", "dataset", "n", "seed", "ks", "ks_paper", "crps", "fit_seconds", "predict_seconds", "peak_mb"]
 COLUMNS += ["settings", "version"]
 COLUMNS += ["pinball", "coverage90", "width90", "coverage_by_fifth", "ks_bulk", "hellinger", "kl", "js", "tv", "w1"]
-COLUMNS += ["log_score", "mse_mean", "threads", "machine", "error"]
+COLUMNS += ["log_score", "mse_mean", "ks_by_point", "threads", "machine", "error"]
 
 Row = dict[str, str]
 
