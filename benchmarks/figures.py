@@ -42,6 +42,7 @@ def density(data: pd.DataFrame, paper: pd.DataFrame, n: int) -> str:
         axes.set_xlim(left=means.min() / 1.5)
         axes.margins(y=0.01)
         axes.xaxis.set_major_formatter(mpl.ticker.FormatStrFormatter("%g"))
+        axes.xaxis.set_minor_formatter(mpl.ticker.NullFormatter())
         axes.tick_params(labelsize=7)
     for axes in panels[len(models) :]:
         axes.set_visible(False)
@@ -71,6 +72,7 @@ def curves(data: pd.DataFrame) -> str:
             axes.plot(ours.index, ours.iloc[0] * (ours.index / ours.index[0]) ** -0.5, "--", color="0.6", lw=1)
         axes.set(title=model, xscale="log", yscale="log")
         axes.yaxis.set_major_formatter(mpl.ticker.FormatStrFormatter("%g"))
+        axes.yaxis.set_minor_formatter(mpl.ticker.NullFormatter())
     for axes in panels[len(models) :]:
         axes.set_visible(False)
     for axes in grid[:, 0]:

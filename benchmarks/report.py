@@ -100,8 +100,8 @@ def _other_distances(data: Frame, order: list[str]) -> str:
     if means.empty:
         return ""
     cells = in_bold(means.map(lambda value: f"{value:.3g}"), means).rename(columns=columns)
-    return f"""Other distances, averaged over the models, of the densities on 999 cells; the Kullback–Leibler divergence has a
-floor of {FLOOR:g} per cell, for laws with gaps:
+    return f"""Other distances, averaged over the models, of the densities on 999 cells; the divergence of Kullback and
+Leibler has a floor of {FLOOR:g} per cell, for laws with gaps:
 
 {table(cells.reset_index())}
 
@@ -124,8 +124,8 @@ def _agreement(data: Frame, paper: Frame) -> str:
     inside = ((both["mean"] - both["ks_mean"]).abs() <= 2 * (both["ks_std"] ** 2 + both["std"] ** 2) ** 0.5).unstack()
     ticks = inside.map(lambda met: " ✓" if met is True else "")
     cells = shifts.map(lambda value: "" if pd.isna(value) else f"{value:+.1f}") + ticks
-    return f"""Do we meet the paper's figures? Difference (here − paper) in standard errors of the difference; a tick where
-it is within twice the spread of single seeds (root of both variances).
+    return f"""Do we meet the paper's figures? Difference (here − paper) in standard errors of the difference; a tick
+where it is within twice the spread of single seeds (root of both variances).
 
 {table(cells.loc[order, models].reset_index())}
 

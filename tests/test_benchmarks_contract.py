@@ -16,11 +16,13 @@ pd = pytest.importorskip("pandas")
 pytest.importorskip("matplotlib")
 sys.path.insert(0, str(Path(__file__).parent.parent))  # benchmarks are run from the checkout, not installed
 
-from benchmarks import methods, one_run, report, runner, tasks  # noqa: E402
+from benchmarks import methods, one_run, paper, report, runner, tasks  # noqa: E402
 from benchmarks.methods.ablation import REPLACED  # noqa: E402
 from benchmarks.methods.base import with_tails  # noqa: E402
 from benchmarks.records import COLUMNS, Records  # noqa: E402
 from benchmarks.scores import LEVELS, divergences, quantile_scores  # noqa: E402
+from benchmarks.suites import QUICK as QUICK_SUITES  # noqa: E402
+from benchmarks.suites import SIX_MODELS, SUITES, Suite  # noqa: E402
 from ncprob import datasets  # noqa: E402
 
 # Small enough for a test; the benchmark itself uses none of these.
@@ -283,6 +285,52 @@ class TestRunner:
         assert path.read_text() == "a,b\n1,2\n"
 
 
+def test_a_missing_package_is_named_and_skipped(monkeypatch, capsys):
+    def version_of(name):
+        if name == "catboost":
+            raise ImportError("Method 'catboost' needs the package 'catboost', which is not installed.")
+        return methods.REGISTRY[name] and type("Known", (), {"version": staticmethod(lambda: "1")})
+
+    monkeypatch.setattr(methods, "method_class", version_of)
+    runs = runner.planned(Suite(("LinearGaussian",), ("CKDE", "catboost"), (0,), (100,)))
+    assert [run.method for run in runs] == ["CKDE"]
+    assert "skipped: Method 'catboost' needs" in capsys.readouterr().out
+
+
+def test_options_of_a_suite_reach_the_run_of_its_method_and_task():
+    suite = Suite(("Laplace", "Cauchy"), ("CKDE",), (0,), (100,), options={("CKDE", "Cauchy"): {"nonsense": 1}})
+    assert [run.options for run in runner.planned(suite)] == [{}, {"nonsense": 1}]
+
+
+class TestPaper:
+    def test_every_method_of_the_paper_has_a_place(self):
+        printed = set(pd.read_csv(report.PAPER / "ks_n1e4.csv")["method"])
+        assert printed <= set(SUITES["density-1e4"].methods)
+        assert set(pd.read_csv(report.PAPER / "ks_n1e5.csv")["method"]) <= set(SUITES["density-1e4"].methods)
+
+    def test_quick_is_every_method_on_every_model_with_three_seeds(self):
+        quick = QUICK_SUITES["density-1e4"]
+        assert quick.methods == SUITES["density-1e4"].methods
+        assert (quick.tasks, quick.seeds, quick.sizes) == (SIX_MODELS, (0, 1, 2), (10_000,))
+
+    def test_a_dry_run_counts_and_writes_nothing(self, tmp_path, capsys):
+        assert paper.main(["--quick", "--only", "density-1e4", "--dry-run", "--results", str(tmp_path / "new")]) == 0
+        name, runs, left = capsys.readouterr().out.splitlines()[-1].split()
+        assert (name, runs) == ("density-1e4", left)
+        assert not (tmp_path / "new").exists()
+
+    def test_it_goes_on_where_it_was_and_writes_a_report(self, tmp_path, monkeypatch, capsys):
+        small = Suite(("LinearGaussian",), ("CKDE", "NNKCDE"), (0, 1), (100,))
+        monkeypatch.setattr(paper, "QUICK", {"density-1e4": small})
+        monkeypatch.setattr(signal, "signal", lambda *_: None)
+        done = Records(tmp_path / "density-1e4.csv")
+        done.append(suite_row("CKDE", "LinearGaussian", 100, 0) | {"version": methods.method_class("CKDE").version()})
+        assert paper.main(["--quick", "--results", str(tmp_path), "--jobs", "1"]) == 0
+        assert capsys.readouterr().out.splitlines()[1].split() == ["density-1e4", "4", "3"]
+        assert len(rows_of(tmp_path / "density-1e4.csv")) == 4
+        assert "NNKCDE" in (tmp_path / "report.md").read_text()
+
+
 def test_seeds_are_parsed():
     assert runner.parse_seeds("0-2,7") == (0, 1, 2, 7)
 
@@ -325,7 +373,8 @@ def suite_row(method, dataset, n, seed):
         "method": method, "dataset": dataset, "n": n, "seed": seed, "ks": rng.uniform(0.01, 0.1),
         "ks_paper": 0.02, "crps": rng.uniform(1, 2), "fit_seconds": 1.5, "predict_seconds": 0.1, "peak_mb": 300,
         "settings": "default", "version": "0", "pinball": 0.4, "coverage90": 0.9, "width90": 1.0,
-        "coverage_by_fifth": "0.9 0.91 0.89 0.9 0.9", "ks_bulk": 0.03, "threads": 1,
+        "coverage_by_fifth": "0.9 0.91 0.89 0.9 0.9", "ks_bulk": 0.03, "threads": 1, "hellinger": 0.1, "kl": 0.1,
+        "js": 0.01, "tv": 0.1, "w1": 0.02, "mse_mean": 0.01, "ks_by_point": "0.01 0.02 0.03 0.04", "machine": "2 cores",
     }  # fmt: skip
 
 
@@ -336,7 +385,9 @@ def test_the_report_runs_on_any_suite(tmp_path):
         "small-n": ("ArmaJump", 200),
         "real": ("concrete", 900),
         "heavy-tails": ("Cauchy", 50_000),
+        "student": ("student-paper", 8000),
         "circle": ("CircleGaussian-d100", 100_000),
+        "circle-discrete": ("CircleDiscrete-d100", 100_000),
         "speed": ("LinearGaussian", 10_000),
         "something-else": ("Laplace", 100),
     }
@@ -350,10 +401,10 @@ def test_the_report_runs_on_any_suite(tmp_path):
     page.parent.mkdir()
     report.main(["--results", str(tmp_path / "results"), "--page", str(page)])
     text = page.read_text()
-    assert text.count("\n## ") == len(files)
+    assert text.count("\n## ") == len(files) + 1  # all sizes of the density benchmark together
     assert "nan" not in text.lower().replace("ncp-nan", "")
     pictures = {path.name for path in (page.parent / "images").iterdir()}
-    assert pictures == {"ks-n10000.png", "ks-n100000.png", "ks-small-n.png", "crps-ratio.png"}
+    assert pictures == {"ks-n10000.png", "ks-n100000.png", "ks-small-n.png", "ks-curves.png", "crps-ratio.png"}
     assert all(f"images/{name}" in text for name in pictures)
 
 
