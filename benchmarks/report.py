@@ -12,6 +12,8 @@ from pathlib import Path
 import pandas as pd
 
 from benchmarks import figures
+from benchmarks.markdown import table
+from benchmarks.report_curves import bands, dynamics, laws
 from benchmarks.suites import SIX_MODELS
 
 RESULTS = Path(__file__).parent / "results"
@@ -19,12 +21,6 @@ PAPER = Path(__file__).parent / "paper_tables"
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 
 Frame = pd.DataFrame
-
-
-def table(frame: Frame) -> str:
-    lines = ["| " + " | ".join(map(str, frame.columns)) + " |", "|" + "---|" * len(frame.columns)]
-    lines += ["| " + " | ".join(str(value) for value in row) + " |" for row in frame.itertuples(index=False)]
-    return "\n".join(lines)
 
 
 def successes(data: Frame) -> Frame:
@@ -260,12 +256,15 @@ SECTIONS: dict[str, Callable[[Frame], str]] = {
     "density-1e5": lambda data: density(data, 100_000),
     "small-n": small_n,
     "real": real,
+    "laws": laws,
     "heavy-tails": heavy_tails,
+    "bands": bands,
     "circle": circle,
     "ablation": ablation,
     "speed": speed,
     "answers": answers,
     "calibration": calibration,
+    "dynamics": dynamics,
     "independence_power": independence,
 }
 
@@ -277,7 +276,7 @@ def sections(results: Path) -> list[str]:
     written = []
     for name in names:
         data = pd.read_csv(files[name])
-        if "error" in data and successes(data).empty:
+        if data.empty or ("error" in data and successes(data).empty):
             continue
         if name in SECTIONS:
             written.append(SECTIONS[name](data))
