@@ -9,8 +9,8 @@ singular values are its powers, with those of the density benchmark. A row every
 - `loss` on the training rows and `held_loss` on the validation rows, both with γ times the penalty;
 - `left_gap` = ‖E[uuᵀ] − I‖²_F + 2‖E u‖² over the training rows, `right_gap` the same of v, which make the
   penalty;
-- `sigma1`, … : the singular values that whitening would give after that epoch; `learned1`, … those the loss sees, in
-  decreasing order.
+- `operator1`, … : the singular values of the operator Σ σ_k u_k ⊗ v_k as trained, which the loss brings to the true
+  ones; `sigma1`, … : those that whitening would give after that epoch; `learned1`, … : the σ_k, in decreasing order.
 
 A command that was interrupted goes on with the fit that it had not finished when it is given again.
 """
@@ -32,15 +32,17 @@ from ncprob.datasets import GaussianPair
 
 LEADING = 6
 SIGMAS = [f"sigma{k}" for k in range(1, LEADING + 1)]
+OPERATOR = [f"operator{k}" for k in range(1, LEADING + 1)]
 LEARNED = [f"learned{k}" for k in range(1, LEADING + 1)]
-COLUMNS = ["epoch", "loss", "held_loss", "left_gap", "right_gap", *SIGMAS, *LEARNED]
+COLUMNS = ["epoch", "loss", "held_loss", "left_gap", "right_gap", *OPERATOR, *SIGMAS, *LEARNED]
 EVERY = 25
 
 
 def state_of(epoch: Epoch) -> dict[str, Any]:
     """Row of one epoch; the operator in training is left as it is."""
     moments = epoch.operator.moments(epoch.pairs)
-    learned = epoch.operator.singular_values.detach().sort(descending=True).values
+    learned = epoch.operator.singular_values.detach().double()
+    own = torch.linalg.svdvals(square_root(moments.left) * learned @ square_root(moments.right))
     whitened = copy.deepcopy(epoch.operator)
     whitened.whiten(moments)
     return {
@@ -49,9 +51,16 @@ def state_of(epoch: Epoch) -> dict[str, Any]:
         "held_loss": epoch.held_loss,
         "left_gap": gap(moments.left, moments.left_mean),
         "right_gap": gap(moments.right, moments.right_mean),
+        **dict(zip(OPERATOR, own.tolist(), strict=False)),
         **dict(zip(SIGMAS, whitened.singular_values.tolist(), strict=False)),
-        **dict(zip(LEARNED, learned.tolist(), strict=False)),
+        **dict(zip(LEARNED, learned.sort(descending=True).values.tolist(), strict=False)),
     }
+
+
+def square_root(covariance: Tensor) -> Tensor:
+    """Symmetric square root; eigenvalues below zero are rounding."""
+    values, vectors = torch.linalg.eigh(covariance)
+    return vectors * values.clamp(min=0).sqrt() @ vectors.mT
 
 
 def gap(covariance: Tensor, mean: Tensor) -> float:
@@ -66,7 +75,7 @@ def curves(unit: Unit, split: Split, options: dict[str, Any]) -> tuple[Method, R
     if unit.method == TRUTH:
         assert isinstance(split.simulator, GaussianPair)
         values = split.simulator.singular_values(LEADING).tolist()
-        return Truth(split.simulator), [dict(zip(SIGMAS, values, strict=True))]
+        return Truth(split.simulator), [dict(zip(OPERATOR + SIGMAS, values * 2, strict=True))]
     rows: Rows = []
 
     def record(epoch: Epoch) -> None:

@@ -178,29 +178,35 @@ def _true_band(axes: Axes, truth: pd.DataFrame) -> None:
 
 
 def dynamics(data: pd.DataFrame) -> str:
-    """A row per model: losses, orthonormality gaps, leading singular values over epochs."""
+    """A row per model: losses, orthonormality gaps, leading singular values over epochs; dotted at the best epoch."""
     models = list(data["dataset"].unique())
-    figure, grid = plt.subplots(len(models), 3, figsize=(10.5, 2.7 * len(models) + 0.3), squeeze=False)
+    figure, grid = plt.subplots(len(models), 4, figsize=(13, 2.7 * len(models) + 0.3), squeeze=False)
     for row, model in zip(grid, models, strict=True):
         chosen = data[data["dataset"] == model]
         run, truth = chosen[chosen["method"] != TRUTH], chosen[chosen["method"] == TRUTH]
         _lines(row[0], run, {"loss": "training rows", "held_loss": "held-out rows"}, OTHERS)
         _lines(row[1], run, {"left_gap": "u, of x", "right_gap": "v, of y"}, OTHERS[2:])
-        sigmas = {name: f"σ{name[5:]}" for name in run.columns if name.startswith("sigma")}
-        _lines(row[2], run, sigmas, mpl.colormaps["viridis"](np.linspace(0, 0.85, len(sigmas))))
-        for k, value in enumerate(truth[list(sigmas)].to_numpy().ravel()):
-            row[2].axhline(value, **TRUTH_STYLE | {"lw": 0.8, "label": "_" * (k > 0) + TRUTH})
-        row[0].set_ylabel("loss")
-        row[1].set_ylabel("orthonormality gap")
-        row[2].set(ylabel="singular values", ylim=(0, 1.02))
-        for axes in row:
+        _spectrum(row[2], run, truth, "operator")
+        _spectrum(row[3], run, truth, "sigma")
+        labels = ("loss", "orthonormality gap", "singular values as trained", "singular values whitened")
+        for axes, label in zip(row, labels, strict=True):
+            axes.axvline(run["epoch"][run["held_loss"].idxmin()], color="0.5", ls=":", lw=1)
             axes.set_title(f"{model}, n = {chosen['n'].iloc[0]:,}", fontsize=9)
+            axes.set_ylabel(label, fontsize=9)
         for axes in row[:2]:
             axes.legend(frameon=False, fontsize=7)
-        row[2].legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
+        row[3].legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
     for axes in grid[-1]:
         axes.set_xlabel("epoch")
     return _save(figure, "dynamics.png", list(grid.ravel()))
+
+
+def _spectrum(axes: Axes, run: pd.DataFrame, truth: pd.DataFrame, kind: str) -> None:
+    names = {name: f"σ{name.removeprefix(kind)}" for name in run.columns if name.startswith(kind)}
+    _lines(axes, run, names, mpl.colormaps["viridis"](np.linspace(0, 0.85, len(names))))
+    for k, value in enumerate(truth[list(names)].to_numpy().ravel()):
+        axes.axhline(value, **TRUTH_STYLE | {"lw": 0.8, "label": "_" * (k > 0) + TRUTH})
+    axes.set_ylim(0, 1.02)
 
 
 def _lines(axes: Axes, run: pd.DataFrame, names: dict[str, str], palette: Sequence[Any]) -> None:

@@ -73,20 +73,25 @@ seed {data["seed"].iloc[0]} (`python -m benchmarks.bands`); coverage is exact. A
 
 
 def dynamics(data: Frame) -> str:
-    """Start and end of every training; the picture shows what is between."""
+    """State at the best epoch of every training; the picture shows how it got there."""
     data = one_fit_each(data)
-    runs = data[data["method"] != figures.TRUTH]
-    last = runs.sort_values("epoch").groupby(["dataset", "method"], sort=False).tail(1)
-    sigmas = [name for name in data.columns if name.startswith("sigma")]
-    truth = data[data["method"] == figures.TRUTH].assign(epoch="truth")
-    end = pd.concat([last.assign(epoch=last["epoch"].astype(int)), truth])[["dataset", "epoch", *sigmas]]
+    rows = []
+    for (dataset, method), run in data.groupby(["dataset", "method"], sort=False):
+        best = run.iloc[0] if method == figures.TRUTH else run.loc[run["held_loss"].idxmin()]
+        for kind, label in (("operator", "as trained"), ("sigma", "whitened")):
+            values = best.filter(regex=f"^{kind}[0-9]")
+            facts = {"dataset": dataset, "singular values": label, "epoch": f"{best['epoch']:.0f}"}
+            if method == figures.TRUTH:
+                facts |= {"singular values": "truth", "epoch": ""}
+            rows.append(facts | {f"σ{k}": f"{value:.4f}" for k, value in enumerate(values.astype(float), start=1)})
     return f"""## Learning dynamics of the paper's method
 
-Losses with their penalty, the gaps ‖E[uuᵀ] − I‖² + 2‖E u‖² of both networks, and the singular values that whitening
-would give after each epoch (`python -m benchmarks.dynamics`). The true singular values of a Gaussian pair with
-correlation ρ are its powers. After the last epoch in the file:
+Losses with their penalty, the gaps ‖E[uuᵀ] − I‖² + 2‖E u‖² of both networks, and two kinds of singular values
+(`python -m benchmarks.dynamics`): those of the operator as it is trained, and those that whitening would give after
+the same epoch. The true ones of a Gaussian pair with correlation ρ are its powers. At the epoch in the file with the
+least loss on held-out rows, where the picture is dotted:
 
-{table(end.round(4))}
+{table(Frame(rows).drop_duplicates())}
 
 ![Learning dynamics](images/{figures.dynamics(data)})
 """

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 
 pd = pytest.importorskip("pandas")
@@ -13,8 +14,12 @@ pytest.importorskip("matplotlib")
 sys.path.insert(0, str(Path(__file__).parent.parent))  # benchmarks are run from the checkout, not installed
 
 from benchmarks import bands, dynamics, experiments, laws, methods, report, tasks  # noqa: E402
+from benchmarks.methods.ncp import Epoch  # noqa: E402
 from benchmarks.records import Records  # noqa: E402
 from ncprob import datasets  # noqa: E402
+from ncprob.losses import orthonormality_penalty  # noqa: E402
+from ncprob.operator import SpectralOperator  # noqa: E402
+from ncprob.statistics import PairMoments  # noqa: E402
 
 NCP_QUICK = '{"NCP-W": {"max_steps": 60, "rank": 8, "hidden_sizes": [16]}}'
 
@@ -128,7 +133,8 @@ class TestDynamics:
         assert list(training["epoch"]) == [1, 25, 50]
         numbers = training[dynamics.COLUMNS].to_numpy()
         assert np.all(np.isfinite(numbers))
-        assert np.all(np.diff(training[dynamics.SIGMAS], axis=1) <= 0)
+        for names in (dynamics.SIGMAS, dynamics.OPERATOR):
+            assert np.all(np.diff(training[names], axis=1) <= 0)
 
     def test_looking_does_not_change_the_training(self):
         X, y = datasets.make("GaussianPair").sample(100, random_state=0)
@@ -140,12 +146,22 @@ class TestDynamics:
         np.testing.assert_array_equal(first, second)
         assert [row["epoch"] for row in seen] == list(range(1, 31))
 
+    def test_the_operator_of_true_features_has_the_true_values(self):
+        torch.manual_seed(0)
+        operator = SpectralOperator(torch.nn.Linear(1, 1), torch.nn.Linear(1, 1), rank=1)
+        with torch.no_grad():
+            for encoder in (operator.x_encoder, operator.y_encoder):
+                encoder.weight.fill_(1.0)
+                encoder.bias.zero_()
+            operator.log_values_root.fill_(np.sqrt(-np.log(0.8)))
+        x, y = (torch.as_tensor(part, dtype=torch.float32) for part in datasets.GaussianPair().sample(50_000, 0))
+        row = dynamics.state_of(Epoch(1, 0.0, 0.0, operator, (x, y[:, None])))
+        assert row["operator1"] == pytest.approx(0.8, abs=0.02)
+        assert row["sigma1"] == pytest.approx(0.8, abs=0.01)
+        assert row["left_gap"] == pytest.approx(0.0, abs=0.01)
+        assert operator.postprocessing == "none"
+
     def test_the_gaps_make_the_penalty(self):
-        import torch
-
-        from ncprob.losses import orthonormality_penalty
-        from ncprob.statistics import PairMoments
-
         features = torch.randn(20_000, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 0.5
         moments = PairMoments.of(features, 2 * features)
         gaps = dynamics.gap(moments.left, moments.left_mean) + dynamics.gap(moments.right, moments.right_mean)
