@@ -12,6 +12,8 @@ from pathlib import Path
 import pandas as pd
 
 from benchmarks import figures
+from benchmarks.markdown import table
+from benchmarks.report_curves import bands, dynamics, laws
 from benchmarks.scores import FLOOR
 from benchmarks.suites import SIX_MODELS, SUITES
 
@@ -21,12 +23,6 @@ PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 BESIDE = Path(__file__).parent / "report.md"
 
 Frame = pd.DataFrame
-
-
-def table(frame: Frame) -> str:
-    lines = ["| " + " | ".join(map(str, frame.columns)) + " |", "|" + "---|" * len(frame.columns)]
-    lines += ["| " + " | ".join(str(value) for value in row) + " |" for row in frame.itertuples(index=False)]
-    return "\n".join(lines)
 
 
 def successes(data: Frame) -> Frame:
@@ -378,7 +374,9 @@ SECTIONS: dict[str, Callable[[Frame], str]] = {
     "density-1e5": lambda data: density(data, 100_000),
     "small-n": small_n,
     "real": real,
+    "laws": laws,
     "heavy-tails": heavy_tails,
+    "bands": bands,
     "student": student,
     "circle": circle,
     "circle-discrete": circle_discrete,
@@ -386,6 +384,7 @@ SECTIONS: dict[str, Callable[[Frame], str]] = {
     "speed": speed,
     "answers": answers,
     "calibration": calibration,
+    "dynamics": dynamics,
     "independence_power": independence,
 }
 
@@ -410,7 +409,7 @@ def sections(results: Path) -> list[str]:
         if name == "density-curve":
             continue
         data = pd.read_csv(files[name])
-        if "error" in data and successes(data).empty:
+        if data.empty or ("error" in data and successes(data).empty):
             continue
         if name in SECTIONS:
             written.append(SECTIONS[name](data))

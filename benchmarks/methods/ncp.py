@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,6 +15,20 @@ from benchmarks.methods.base import Array, Tabular, accelerator, gaussian, hold_
 from ncprob.encoders import MLP
 from ncprob.losses import covariance_loss, orthonormality_penalty, u_statistic_loss
 from ncprob.operator import SpectralOperator
+
+
+class Epoch(NamedTuple):
+    """What a callback is told after every epoch.
+
+    `loss` is that of the training rows before the step, `held_loss` that of the validation rows after it; `pairs` are
+    the training rows as the networks take them.
+    """
+
+    number: int
+    loss: float
+    held_loss: float
+    operator: SpectralOperator
+    pairs: tuple[Tensor, Tensor]
 
 
 class PaperNCP(Tabular):
@@ -31,6 +46,8 @@ class PaperNCP(Tabular):
         What is done with the trained features.
     max_steps, rank, hidden_sizes, gamma, learning_rate, patience
         As above.
+    callback : callable, optional
+        Called with an `Epoch` after every epoch; it must leave the operator as it is.
     """
 
     wants_validation = True
@@ -44,9 +61,11 @@ class PaperNCP(Tabular):
         gamma: float = 1e-3,
         learning_rate: float = 1e-3,
         patience: int = 1000,
+        callback: Callable[[Epoch], None] | None = None,
     ) -> None:
         self.postprocessing, self.max_steps, self.rank = postprocessing, max_steps, rank
         self.hidden_sizes, self.gamma, self.learning_rate, self.patience = hidden_sizes, gamma, learning_rate, patience
+        self.callback = callback
 
     def _fit(self, X: Array, y: Array, seed: int, validation: tuple[Array, Array] | None) -> None:
         if validation is None:
@@ -78,6 +97,8 @@ class PaperNCP(Tabular):
             loss.backward()
             optimizer.step()
             score = self._score(held)
+            if self.callback is not None:
+                self.callback(Epoch(step, float(loss.detach()), score, self.operator, pairs))
             if score < best:
                 best, best_step, best_state = score, step, copy.deepcopy(self.operator.state_dict())
             if step - best_step >= self.patience:
