@@ -12,28 +12,21 @@ from pathlib import Path
 import pandas as pd
 
 from benchmarks import figures
-from benchmarks.markdown import table
+from benchmarks.markdown import PAPER, Frame, failures, number_range, spread, successes, table
 from benchmarks.report_curves import bands, dynamics, laws
-from benchmarks.scores import FLOOR
-from benchmarks.suites import SIX_MODELS, SUITES
+from benchmarks.report_density import curves, density, density_runs, headline
 
 RESULTS = Path(__file__).parent / "results"
-PAPER = Path(__file__).parent / "paper_tables"
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 BESIDE = Path(__file__).parent / "report.md"
-
-Frame = pd.DataFrame
-
-
-def successes(data: Frame) -> Frame:
-    """Rows of runs that gave an answer; failures are counted by `failures`."""
-    return data[data["error"].isna()]
+README = Path(__file__).parent.parent / "README.md"
+MARKS = ("<!-- made by `make paper-report` -->", "<!-- end -->")
 
 
-def failures(data: Frame) -> str:
-    failed = data[data["error"].notna()]
-    lines = [f"- {r.method} on {r.dataset}, seed {r.seed}: {r.error}" for r in failed.itertuples()]
-    return "\n".join(["", "Runs that failed and are not in the means:", "", *lines, ""]) if lines else ""
+def update_readme(text: str, made: str) -> str:
+    """The text with the table between the two marks replaced."""
+    before, rest = text.split(MARKS[0])
+    return f"{before}{MARKS[0]}\n{made}\n{MARKS[1]}{rest.split(MARKS[1])[1]}"
 
 
 def on_common_seeds(data: Frame, keys: list[str]) -> Frame:
@@ -41,106 +34,6 @@ def on_common_seeds(data: Frame, keys: list[str]) -> Frame:
     methods = data.groupby(keys)["method"].transform("nunique")
     present = data.groupby([*keys, "seed"])["method"].transform("nunique")
     return data[present == methods]
-
-
-def spread(values: pd.Series, digits: int = 4) -> str:
-    """Mean ± standard deviation over seeds; a single seed has none."""
-    mean = f"{values.mean():.{digits}f}"
-    return mean if len(values) < 2 else f"{mean} ± {values.std():.{digits}f}"
-
-
-def in_bold(cells: Frame, values: Frame) -> Frame:
-    """Text cells with the lowest value of every column in bold."""
-    best = values == values.min()
-    return cells.where(~best, "**" + cells.astype(str) + "**")
-
-
-def density(data: Frame, n: int) -> str:
-    """KS of every method measured here with the paper's figure in brackets, and how far the two agree."""
-    data = successes(data)
-    paper = pd.read_csv(PAPER / f"ks_n1e{len(str(n)) - 1}.csv")
-    models = [name for name in SIX_MODELS if name in set(data["dataset"])]
-    order = [name for name in SUITES[f"density-1e{len(str(n)) - 1}"].methods if name in set(data["method"])]
-    means = data.pivot_table(index="method", columns="dataset", values="ks").reindex(order)[models]
-    spreads = data.groupby(["method", "dataset"])["ks"].apply(spread).unstack().reindex(order)[models].fillna("")
-    printed = paper.pivot(index="method", columns="dataset", values="ks_mean").reindex(order)[models]
-    beside = printed.map(lambda value: "" if pd.isna(value) else f" (paper {value:.3f})")
-    cells = in_bold(spreads, means) + beside
-    seeds = data.groupby(["method", "dataset"])["seed"].nunique().groupby("method")
-    cells.insert(0, "seeds", seeds.apply(_range).reindex(order))
-    variant = (data["ks_paper"] - data["ks"]).abs().max()
-    return f"""## Conditional distributions, n = {n:,}
-
-Kolmogorov–Smirnov distance to the exact conditional laws, mean ± standard deviation over seeds, and in brackets what
-Kostic et al. 2024 print for the same method (ten seeds). Best of every column in bold; names with a suffix are rivals
-with settings of our choice (see `benchmarks/methods`). The paper's variant of the distance, which repairs both
-distribution functions first, differs by at most {variant:.4f} in any run.
-
-{table(cells.reset_index())}
-
-![KS at n = {n:,}](images/{figures.density(data, paper, n)})
-
-{_other_distances(data, order)}{_agreement(data, paper)}"""
-
-
-def _other_distances(data: Frame, order: list[str]) -> str:
-    """Mean over the six models of the divergences, for methods that have all of them."""
-    columns = {
-        "hellinger": "Hellinger", "kl": "KL(truth, method)", "js": "Jensen–Shannon", "tv": "total variation",
-        "w1": "Wasserstein-1 / sd",
-    }  # fmt: skip
-    known = data.dropna(subset=list(columns))
-    by_model = known.groupby(["method", "dataset"])[list(columns)].mean()
-    complete = by_model.groupby("method").size() == by_model.groupby("dataset").ngroups
-    means = by_model.groupby("method").mean()[complete].reindex([name for name in order if complete.get(name, False)])
-    if means.empty:
-        return ""
-    cells = in_bold(means.map(lambda value: f"{value:.3g}"), means).rename(columns=columns)
-    return f"""Other distances, averaged over the models, of the densities on 999 cells; the divergence of Kullback and
-Leibler has a floor of {FLOOR:g} per cell, for laws with gaps:
-
-{table(cells.reset_index())}
-
-"""
-
-
-def _agreement(data: Frame, paper: Frame) -> str:
-    """(here − paper) in units of the standard error of the difference, from both spreads over seeds."""
-    here = data.groupby(["method", "dataset"])["ks_paper"].agg(["mean", "std", "count"])
-    printed = paper.set_index(["method", "dataset"])
-    both = here.join(printed, how="inner")
-    both = both[both["count"] > 1]
-    if both.empty:
-        return ""
-    # The paper's mean is of ten seeds and printed with three digits.
-    error = (both["std"] ** 2 / both["count"] + both["ks_std"] ** 2 / 10 + 0.0005**2 / 3) ** 0.5
-    shifts = ((both["mean"] - both["ks_mean"]) / error).unstack()
-    models = [name for name in SIX_MODELS if name in shifts]
-    order = [name for name in paper["method"].unique() if name in shifts.index]
-    inside = ((both["mean"] - both["ks_mean"]).abs() <= 2 * (both["ks_std"] ** 2 + both["std"] ** 2) ** 0.5).unstack()
-    ticks = inside.map(lambda met: " ✓" if met is True else "")
-    cells = shifts.map(lambda value: "" if pd.isna(value) else f"{value:+.1f}") + ticks
-    return f"""Do we meet the paper's figures? Difference (here − paper) in standard errors of the difference; a tick
-where it is within twice the spread of single seeds (root of both variances).
-
-{table(cells.loc[order, models].reset_index())}
-
-"""
-
-
-def curves(data: Frame) -> str:
-    """KS against n, from all files of the density benchmark together."""
-    return f"""## Error against the number of rows
-
-Mean KS distance with a band of one standard deviation over seeds, from all result files of the density benchmark;
-dashed: n^(−1/2), the rate of a parametric model.
-
-![KS against n](images/{figures.curves(data)})
-"""
-
-
-def _range(counts: pd.Series) -> str:
-    return f"{counts.min()}" if counts.min() == counts.max() else f"{counts.min()} to {counts.max()}"
 
 
 def small_n(data: Frame) -> str:
@@ -151,7 +44,7 @@ def small_n(data: Frame) -> str:
     average = good.pivot_table(index="n", columns="method", values="ks").round(4).reset_index()
     return f"""## Small samples
 
-Mean KS distance over {_range(good.groupby(["dataset", "n", "method"])["seed"].nunique())} seed(s); best in bold.
+Mean KS distance over {number_range(good.groupby(["dataset", "n", "method"])["seed"].nunique())} seed(s); best in bold.
 NNKCDE and CKDE have the paper's settings, NNKCDE-tuned chooses neighbours and bandwidth, the forest its leaf size.
 
 {table(cells.reset_index())}
@@ -180,7 +73,7 @@ def real(data: Frame) -> str:
         parts.append(f"Mean {score} (ratio to the best, rank):\n\n{table(cells.reset_index())}")
     coverage = good.pivot_table(index="dataset", columns="method", values="coverage90", sort=False)
     seconds = good.pivot_table(index="dataset", columns="method", values="fit_seconds", sort=False)
-    splits = _range(good.groupby(["dataset", "method"])["seed"].nunique())
+    splits = number_range(good.groupby(["dataset", "method"])["seed"].nunique())
     return f"""## Public tables
 
 {good["dataset"].nunique()} table(s), {splits} split(s), the same for every method of a table.
@@ -389,16 +282,6 @@ SECTIONS: dict[str, Callable[[Frame], str]] = {
 }
 
 
-DENSITY_FILES = ("density-1e4", "density-1e5", "small-n", "density-curve")
-
-
-def density_runs(files: dict[str, Path]) -> Frame:
-    """All runs of the density benchmark, whichever suite they are of."""
-    known = [successes(pd.read_csv(files[name])) for name in DENSITY_FILES if name in files]
-    runs = pd.concat(known) if known else Frame(columns=["method", "dataset", "n", "seed"])
-    return runs.drop_duplicates(["method", "dataset", "n", "seed"])
-
-
 def sections(results: Path) -> list[str]:
     """One section per result file, in the order above and then others of the runner; empty files give none."""
     files = {path.stem: path for path in sorted(results.glob("*.csv"))}
@@ -431,7 +314,8 @@ def main(arguments: list[str] | None = None) -> None:
     print(f"wrote {options.page.name}")
     if options.page == PAGE:  # the same beside the code, for who reads there
         BESIDE.write_text(text.replace("](images/", "](../docs/images/"))
-        print(f"wrote {BESIDE.name}")
+        README.write_text(update_readme(README.read_text(), headline(pd.read_csv(options.results / "density-1e4.csv"))))
+        print(f"wrote {BESIDE.name} and the table of {README.name}")
 
 
 if __name__ == "__main__":

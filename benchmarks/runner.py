@@ -125,7 +125,7 @@ def planned(suite: Suite) -> list[Run]:
     versions = {}
     for name in suite.methods:
         try:
-            versions[name] = methods.method_class(name).version()
+            versions[name] = methods.version(name)
         except ImportError as error:
             print(f"skipped: {error}")
     runs = []

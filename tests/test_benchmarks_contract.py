@@ -285,16 +285,25 @@ class TestRunner:
         assert path.read_text() == "a,b\n1,2\n"
 
 
-def test_a_missing_package_is_named_and_skipped(monkeypatch, capsys):
-    def version_of(name):
-        if name == "catboost":
-            raise ImportError("Method 'catboost' needs the package 'catboost', which is not installed.")
-        return methods.REGISTRY[name] and type("Known", (), {"version": staticmethod(lambda: "1")})
+@pytest.mark.parametrize("late", [False, True])
+def test_a_missing_package_is_named_and_skipped(monkeypatch, capsys, late):
+    """Packages are found missing when the adapter is imported, or only by their version where it imports them late."""
 
-    monkeypatch.setattr(methods, "method_class", version_of)
+    class Late(methods.method_class("CKDE")):
+        package = "nowhere-to-be-found"
+
+    def adapter(name):
+        if not late:
+            raise ModuleNotFoundError("No module", name="nowhere-to-be-found")
+        return type("module", (), {"CatBoost": Late})
+
+    known = methods.import_module
+    monkeypatch.setattr(
+        methods, "import_module", lambda name: adapter(name) if name.endswith("catboost") else known(name)
+    )
     runs = runner.planned(Suite(("LinearGaussian",), ("CKDE", "catboost"), (0,), (100,)))
     assert [run.method for run in runs] == ["CKDE"]
-    assert "skipped: Method 'catboost' needs" in capsys.readouterr().out
+    assert "skipped: Method 'catboost' needs the package 'nowhere-to-be-found'" in capsys.readouterr().out
 
 
 def test_options_of_a_suite_reach_the_run_of_its_method_and_task():
@@ -324,7 +333,7 @@ class TestPaper:
         monkeypatch.setattr(paper, "QUICK", {"density-1e4": small})
         monkeypatch.setattr(signal, "signal", lambda *_: None)
         done = Records(tmp_path / "density-1e4.csv")
-        done.append(suite_row("CKDE", "LinearGaussian", 100, 0) | {"version": methods.method_class("CKDE").version()})
+        done.append(suite_row("CKDE", "LinearGaussian", 100, 0) | {"version": methods.version("CKDE")})
         assert paper.main(["--quick", "--results", str(tmp_path), "--jobs", "1"]) == 0
         assert capsys.readouterr().out.splitlines()[1].split() == ["density-1e4", "4", "3"]
         assert len(rows_of(tmp_path / "density-1e4.csv")) == 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError
 from typing import Any
 
 from benchmarks.methods.base import Method
@@ -60,10 +61,22 @@ def method_class(name: str) -> type[Method]:
     try:
         return getattr(import_module(f"{__name__}.{module}"), kind)
     except ModuleNotFoundError as error:
-        raise ImportError(
-            f"Method {name!r} needs the package {error.name!r}, which is not installed. "
-            "Install the extra: pip install -e '.[benchmarks]'."
-        ) from error
+        raise _not_installed(name, error) from error
+
+
+def version(name: str) -> str:
+    """Version that a method's results are of; a missing package is an ImportError that names the remedy."""
+    try:
+        return method_class(name).version()
+    except PackageNotFoundError as error:
+        raise _not_installed(name, error) from error
+
+
+def _not_installed(name: str, error: ModuleNotFoundError) -> ImportError:
+    return ImportError(
+        f"Method {name!r} needs the package {error.name!r}, which is not installed. "
+        "Install the extra: pip install -e '.[benchmarks]'."
+    )
 
 
 def make(name: str, **options: Any) -> Method:

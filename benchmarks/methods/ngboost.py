@@ -38,3 +38,6 @@ class NGBoost(Tabular):
 
     def _cdf(self, X: Array, grid: Array) -> Array:
         return self._law(X).cdf(grid)
+
+    def _pdf(self, X: Array, points: Array) -> Array:
+        return self._law(X).pdf(points)
