@@ -19,6 +19,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from ncprob import mixture
+from ncprob.clusters import fit_clusters
 from ncprob.encoders import ParallelMLP, encoder_from_state, encoder_state
 from ncprob.optimization import History, Population, Runtime, Schedule, minimize
 from ncprob.pairs import TensorPairs
@@ -30,6 +31,7 @@ FOLDS = 4
 COMPONENTS = 5
 MANY_ROWS = 5_000  # from here on strong decay does not pay, and is not tried
 MANY_INPUTS = 64  # beyond, squares of the inputs are not tried
+FEW_INPUTS = 4  # up to here clusters of (X, Y) are tried: with more the law of X itself is too much to learn
 MINIMUM_SCALE = 1e-3  # of the marginal scale: keeps a deterministic relation Y = m(X) finite
 MINIMUM_SHARE = 0.1  # variants with a smaller share of the pool are left out of the answers
 SCORE_ROWS = 16384  # at a time; a multiple of FOLDS
@@ -41,7 +43,7 @@ OUTER_KNOTS = (6.0, 8.0, 12.0)  # where the table goes on, along its slope over 
 MAX_EXTENSION = 20.0  # soft-scaled units: a factor of 5e8 in a logarithmic tail
 
 
-Form = Literal["network", "linear", "quadratic"]
+Form = Literal["network", "linear", "quadratic", "clusters"]
 
 
 @dataclass(frozen=True)
@@ -76,16 +78,21 @@ class Variant:
 def variants(weight_decay: float, gate: float, n_rows: int, n_inputs: int, n_plain: int | None = None) -> list[Variant]:
     """From flexible to stiff: weak, middle and strong decay, quadratic, linear; with `n_plain`, one of so many inputs.
 
+    Clusters are a quadratic variant that begins as a mixture of (X, Y) found by EM: where components change sharply
+    with x, the coefficients are larger than gradient descent reaches from zero.
+
     Examples
     --------
     >>> [variant.form for variant in variants(0.01, 0.0, n_rows=100_000, n_inputs=2)]
-    ['network', 'network', 'quadratic', 'linear']
+    ['network', 'network', 'quadratic', 'clusters', 'linear']
     """
     chosen = [Variant(3 * weight_decay, gate), Variant(30 * weight_decay, gate)]
     if n_rows < MANY_ROWS:
         chosen.append(Variant(100 * weight_decay, gate))
     if n_inputs <= MANY_INPUTS:
         chosen.append(Variant(3 * weight_decay, gate, form="quadratic"))
+    if n_inputs <= FEW_INPUTS:
+        chosen.append(Variant(0.0, 0.0, form="clusters"))
     chosen.append(Variant(3 * weight_decay, gate, form="linear", components=2))
     return chosen if n_plain is None else [*chosen, Variant(10 * weight_decay, gate, n_plain)]
 
@@ -171,7 +178,7 @@ class MixtureCoordinates(nn.Module):
         mask = torch.ones(len(variants), n_inputs)
         for row, variant in zip(mask, variants, strict=True):
             row[variant.inputs :] = 0 if variant.inputs is not None else 1
-        squares = torch.tensor([variant.form == "quadratic" for variant in variants])
+        squares = torch.tensor([variant.form in ("quadratic", "clusters") for variant in variants])
         networks = ParallelMLP(
             FOLDS * len(variants), n_inputs, hidden_sizes, 3 * COMPONENTS * n_components,
             input_gate=any(variant.gate > 0 for variant in variants), mask=mask.repeat_interleave(FOLDS, dim=0),
@@ -273,6 +280,7 @@ class MixtureCoordinates(nn.Module):
         gates = torch.tensor([v.gate for v in self.variants], device=y.device).repeat_interleave(FOLDS)
         decay = torch.tensor([v.weight_decay for v in self.variants], device=y.device).repeat_interleave(FOLDS)
         together = isinstance(self.networks, ParallelMLP)
+        self._start_from_clusters(data, runtime.seed)
 
         def objective(x: Any, target: dict[str, Tensor]) -> Tensor:
             seen = (own != target["fold"]).float()
@@ -301,6 +309,31 @@ class MixtureCoordinates(nn.Module):
         )
         self._pool(data)
         return history
+
+    @torch.no_grad()
+    def _start_from_clusters(self, data: TensorPairs, seed: int) -> None:
+        """Let variants of that form begin as clusters of the rows that each network learns from."""
+        for number, variant in enumerate(self.variants):
+            if variant.form != "clusters":
+                continue
+            assert isinstance(self.networks, ParallelMLP)
+            assert self.networks.square is not None
+            z, fold = data.y["z"], data.y["fold"]
+            for k in range(FOLDS):
+                seen = fold != k
+                weights = None if data.weights is None else data.weights[seen]
+                network = number * FOLDS + k
+                bias, linear, square = (
+                    part[network].unflatten(-1, (3, self.n_components, COMPONENTS))
+                    for part in (self.networks.biases[-1], self.networks.linear, self.networks.square)
+                )
+                for component in range(self.n_components):
+                    found = fit_clusters(data.x[seen], z[seen, component], weights, COMPONENTS, MINIMUM_SCALE, seed)
+                    constant, by_x, by_square = found.weight_terms()
+                    width = torch.log(torch.expm1((found.scales - MINIMUM_SCALE).clamp(min=1e-6))) - 0.5
+                    bias[0, :, component] = torch.stack([constant, found.offsets, width]).to(bias)
+                    linear[:, 0, component], linear[:, 1, component] = by_x.mT.to(bias), found.slopes.mT.to(bias)
+                    square[:, 0, component] = by_square.mT.to(bias)
 
     def _out_of_fold(self, data: TensorPairs) -> tuple[Float[Tensor, "variants rows"], Float[Tensor, " rows"]]:
         """log g(z | x) of each variant by the network that has not seen the row, and weights, of the judging rows."""
