@@ -52,7 +52,7 @@ bench: $(STAMP)  ## run a suite of benchmarks, e.g. make bench SUITE=real JOBS=2
 paper-quick: bench-setup  ## every method on every model of the paper, 3 seeds, reduced: two hours on two cores, resumable
 	$(BIN)/python -m benchmarks.paper --quick
 
-paper: bench-setup  ## all experiments with ten seeds: hours to days, resumable, on an accelerator when there is one
+paper: bench-setup  ## all experiments, most with ten seeds: hours to days, resumable, uses an accelerator when there is one
 	$(BIN)/python -m benchmarks.paper
 
 paper-report: $(STAMP)  ## write benchmarks/report.md, docs/benchmarks.md and their plots from benchmarks/results

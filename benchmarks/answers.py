@@ -18,9 +18,10 @@ import numpy as np
 import torch
 
 import ncprob
+from benchmarks.records import RESULTS
 from ncprob import Box, NCPRegressor
 
-RESULTS = Path(__file__).parent / "results" / "answers.csv"
+OUT = RESULTS / "answers.csv"
 FIELDS = ["question", "coordinates", "n_train", "n_test", "rank", "seconds", "extra_mb", "threads", "seed", "version"]
 
 
@@ -59,7 +60,7 @@ def main() -> None:
     parser.add_argument("--n-test", type=int, default=100_000)
     parser.add_argument("--rank", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args()
     rows = []
     for coordinates in ("raw", "residual"):

@@ -25,10 +25,11 @@ from mapie.regression import ConformalizedQuantileRegressor, SplitConformalRegre
 from sklearn.ensemble import GradientBoostingRegressor, RandomForestRegressor
 
 import ncprob
+from benchmarks.records import RESULTS
 from ncprob import NCPRegressor
 from ncprob.metrics import interval_coverage, interval_score, interval_width
 
-RESULTS = Path(__file__).parent / "results" / "calibration.csv"
+OUT = RESULTS / "calibration.csv"
 FIELDS = ["method", "dataset", "seed", "coverage_asked", "coverage", "width", "interval_score", "seconds", "version"]
 TARGETS = {"concrete.csv.gz": "compressive_strength", "power.csv.gz": "PE", "kin8nm.parquet": "y"}
 COVERAGE = 0.9
@@ -113,7 +114,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("NCPROB_DATA", ".")))
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args()
     tables = {name: load(options.data, name) for name in TARGETS}
     with options.out.open("w", newline="") as file:

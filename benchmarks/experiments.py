@@ -24,12 +24,11 @@ from numpy.typing import ArrayLike
 from benchmarks import methods, tasks
 from benchmarks.methods.base import Array, Method, threads
 from benchmarks.one_run import machine
-from benchmarks.records import Records
+from benchmarks.records import RESULTS, Records
 from benchmarks.suites import Options
 from benchmarks.tasks import Split
 from ncprob.datasets import Simulator
 
-RESULTS = Path(__file__).parent / "results"
 TRUTH = "truth"
 FACTS = ["seconds", "settings", "version", "threads", "machine"]  # of a unit, in its first row
 

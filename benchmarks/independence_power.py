@@ -15,16 +15,16 @@ import argparse
 import csv
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.records import RESULTS
 from ncprob._version import __version__
 from ncprob.dependence import independence_test
 
 Array = NDArray[np.float64]
-RESULTS = Path(__file__).parent / "results" / "independence_power.csv"
+OUT = RESULTS / "independence_power.csv"
 COLUMNS = ("method", "dependence", "n", "repetitions", "power", "seconds", "seed", "version")
 SIZES = (100, 200, 500)
 LEVEL, PERMUTATIONS = 0.05, 199
@@ -129,8 +129,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     rows = measure(arguments.repetitions, arguments.seed)
-    RESULTS.parent.mkdir(parents=True, exist_ok=True)
-    with RESULTS.open("w", newline="") as file:
+    OUT.parent.mkdir(parents=True, exist_ok=True)
+    with OUT.open("w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS)
         writer.writeheader()
         writer.writerows(rows)

@@ -1,7 +1,7 @@
 """All experiments of Kostic et al. 2024 with the rivals of today, one suite after the other.
 
     python -m benchmarks.paper --quick             # about two hours on two cores; results in paper-quick/
-    python -m benchmarks.paper                     # everything, ten seeds; results in benchmarks/results/
+    python -m benchmarks.paper                     # everything, hours to days; results in benchmarks/results/
     python -m benchmarks.paper --quick --dry-run   # only says what remains
 
 What is in the result files is not run again: stopped, it goes on there. The report is written at the end, and after an
@@ -11,18 +11,23 @@ interruption by `python -m benchmarks.report --results FOLDER --page FILE`.
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 
 import torch
 
-from benchmarks import report
-from benchmarks.records import Records
-from benchmarks.runner import DEFAULT_TIMEOUT, RESULTS, Run, Workers, execute, missing, planned, stop_on_termination
+from benchmarks import bands, dynamics, experiments, laws, report
+from benchmarks.records import RESULTS, Records
+from benchmarks.runner import DEFAULT_TIMEOUT, Run, Workers, cores, execute, missing, planned, stop_on_termination
 from benchmarks.suites import PAPER, QUICK, SUITES
 from benchmarks.tasks import CHECKOUT
 
 QUICK_RESULTS = CHECKOUT / "paper-quick"
+CURVES = {"laws": laws.EXPERIMENT, "bands": bands.EXPERIMENT, "dynamics": dynamics.EXPERIMENT}
+QUICK_CURVES = {
+    "laws": ["--methods", "ncprob", "NF-tuned"],
+    "bands": ["--methods", "ncprob", "CCP", "--n", "5000"],
+    "dynamics": ["--tasks", "GaussianPair", "--options", '{"NCP-W": {"max_steps": 400}}'],
+}
 PROCESSES_OF_AN_ACCELERATOR = 6  # small networks of the paper leave most of one idle
 
 
@@ -46,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run from the command line; exit status 1 if a run failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="three seeds and smaller runs")
-    parser.add_argument("--only", nargs="+", choices=PAPER, help="some of the suites")
+    parser.add_argument("--only", nargs="+", choices=[*PAPER, *CURVES], help="some of the suites")
     parser.add_argument("--jobs", type=int, help="processes at a time; by default one per core, six on an accelerator")
     parser.add_argument("--results", type=Path, help="folder of the result files")
     parser.add_argument("--timeout", type=float, default=DEFAULT_TIMEOUT, help="seconds per run")
@@ -57,15 +62,20 @@ def main(arguments: list[str] | None = None) -> int:
     print(remaining(suites, folder))
     if options.dry_run:
         return 0
-    cores = os.cpu_count() or 1
-    jobs = options.jobs or (min(cores, PROCESSES_OF_AN_ACCELERATOR) if torch.cuda.is_available() else cores)
+    jobs = options.jobs or (min(cores(), PROCESSES_OF_AN_ACCELERATOR) if torch.cuda.is_available() else cores())
     stop_on_termination()
     failures = 0
     for name, runs in suites.items():
         print(f"\n{name}")
         failures += execute(runs, Records(folder / f"{name}.csv"), Workers(jobs, options.timeout, {}, threads=1))
-    page = folder / "report.md" if options.quick else report.PAGE
-    report.main(["--results", str(folder), "--page", str(page)])
+    for name, experiment in CURVES.items():
+        if options.only is None or name in options.only:
+            print(f"\n{name}")
+            more = QUICK_CURVES[name] if options.quick else []
+            failures += experiments.main(experiment, None, ["--out", str(folder / f"{name}.csv"), *more])
+    page = report.PAGE if folder == RESULTS else folder / "report.md"
+    note = "Reduced runs: fewer epochs, trees and rows than in the paper, as the settings in the files say."
+    report.main(["--results", str(folder), "--page", str(page), "--note", note if options.quick else ""])
     return int(failures > 0)
 
 

@@ -6,6 +6,7 @@ python -m benchmarks.report
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,10 +14,10 @@ import pandas as pd
 
 from benchmarks import figures
 from benchmarks.markdown import PAPER, Frame, failures, number_range, spread, successes, table
+from benchmarks.records import RESULTS
 from benchmarks.report_curves import bands, dynamics, laws
 from benchmarks.report_density import curves, density, density_runs, headline
 
-RESULTS = Path(__file__).parent / "results"
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 BESIDE = Path(__file__).parent / "report.md"
 README = Path(__file__).parent.parent / "README.md"
@@ -71,8 +72,12 @@ def real(data: Frame) -> str:
                 for m, r, q, k in zip(means[name], rank[name], ratio[name], rank[name], strict=True)
             ]
         parts.append(f"Mean {score} (ratio to the best, rank):\n\n{table(cells.reset_index())}")
-    coverage = good.pivot_table(index="dataset", columns="method", values="coverage90", sort=False)
-    seconds = good.pivot_table(index="dataset", columns="method", values="fit_seconds", sort=False)
+
+    def means_of(score: str, digits: int) -> str:
+        means = good.pivot_table(index="dataset", columns="method", values=score, sort=False)
+        return table(means.map(lambda value: "" if pd.isna(value) else f"{value:.{digits}f}").reset_index())
+
+    machines = good.groupby("method")["machine"].unique().map(lambda names: ", ".join(map(str, names)))
     splits = number_range(good.groupby(["dataset", "method"])["seed"].nunique())
     return f"""## Public tables
 
@@ -86,11 +91,20 @@ the mean over 0.05, …, 0.95; both in units of y. Best in bold.
 
 Coverage of the raw central 90 % interval:
 
-{table(coverage.round(3).reset_index())}
+{means_of("coverage90", 3)}
 
-Seconds of fitting ({_threads(good)}):
+Its width in standard deviations of y:
 
-{table(seconds.round(1).reset_index())}
+{means_of("width90", 3)}
+
+Logarithmic score, −log density of y, where the method has a density and y is not discrete:
+
+{means_of("log_score", 3)}
+
+Seconds of fitting, {_threads(good)}. They compare on one machine only:
+{"; ".join(f"{name} on {where}" for name, where in machines.items())}.
+
+{means_of("fit_seconds", 1)}
 {failures(data)}"""
 
 
@@ -113,7 +127,8 @@ def heavy_tails(data: Frame) -> str:
 n = {good["n"].max():,}; exact coverage of the central 90 % interval, NCP-W with the paper's settings for intervals. The
 paper reports a mean squared error of the mean on Laplace of 0.0083 for NCP, 0.038 for normalizing flows and 0.0036 for
 CCP, whose polynomial regression is well specified, and on Cauchy a coverage of 88, 99 and 79 %. Equally spaced y, as
-the protocol asks, hardly meet the mass of a Cauchy law: the distance on quantiles of y is the one that tells.
+the protocol asks, hardly meet the mass of a Cauchy law: the distance on quantiles of y is the one that tells. CCP knows
+three quantiles only: its distances are those of straight lines between them.
 
 {table(Frame(rows))}
 {failures(data)}"""
@@ -245,7 +260,7 @@ def calibration(data: Frame) -> str:
     return f"""## Conformal intervals
 
 90 % intervals, mean over {data.seed.nunique()} splits (`python -m benchmarks.calibration`). Width and interval score
-(lower is better) are in standard deviations of y; seconds include the fit, on two cores that were shared at times.
+(lower is better) are in standard deviations of y; seconds include the fit and were taken beside other work.
 
 {table(means)}
 """
@@ -305,16 +320,21 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--page", type=Path, default=PAGE, help="plots go to the folder `images` beside it")
+    parser.add_argument("--note", default="", help="a line for the head of the page")
     options = parser.parse_args(arguments)
     figures.FOLDER = options.page.parent / "images"
-    head = "# Benchmarks\n\nMade by `python -m benchmarks.report` from `benchmarks/results/*.csv`, which"
-    head += " `python -m benchmarks.runner --suite NAME` writes.\nWhere a rival wins, the table shows it.\n"
+    head = f"""# Benchmarks
+
+Made by `python -m benchmarks.report` from result files, which `python -m benchmarks.paper` and
+`python -m benchmarks.runner --suite NAME` write. Where a rival wins, the table shows it. {options.note}
+"""
     text = "\n".join([head, *sections(options.results)])
     options.page.write_text(text)
     print(f"wrote {options.page.name}")
-    if options.page == PAGE:  # the same beside the code, for who reads there
-        BESIDE.write_text(text.replace("](images/", "](../docs/images/"))
-        README.write_text(update_readme(README.read_text(), headline(pd.read_csv(options.results / "density-1e4.csv"))))
+    if options.page == PAGE and options.results == RESULTS:
+        # The same beside the code, for who reads there; and the headline.
+        BESIDE.write_text(re.sub(r"\]\((images/|reproduction)", r"](../docs/\1", text))
+        README.write_text(update_readme(README.read_text(), headline(pd.read_csv(RESULTS / "density-1e4.csv"))))
         print(f"wrote {BESIDE.name} and the table of {README.name}")
 
 

@@ -28,10 +28,9 @@ from typing import Any, NamedTuple
 from tqdm import tqdm
 
 from benchmarks import methods, tasks
-from benchmarks.records import Records, Row
+from benchmarks.records import RESULTS, Records, Row
 from benchmarks.suites import SUITES, Suite
 
-RESULTS = Path(__file__).parent / "results"
 DEFAULT_TIMEOUT = 4 * 3600.0
 
 
@@ -68,7 +67,7 @@ class Workers:
     def __post_init__(self) -> None:
         self._alive: set[subprocess.Popen[str]] = set()
         self._stopped = threading.Event()
-        self.threads = self.threads or max(1, _cores() // self.jobs)
+        self.threads = self.threads or max(1, cores() // self.jobs)
 
     def run(self, run: Run) -> dict[str, Any] | None:
         """Scores of one run, or the text of its error; None if the benchmark was stopped meanwhile."""
@@ -113,7 +112,8 @@ def _failure(process: subprocess.Popen[str], errors: str) -> dict[str, str]:
     return {"error": last}
 
 
-def _cores() -> int:
+def cores() -> int:
+    """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

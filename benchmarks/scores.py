@@ -26,6 +26,7 @@ LEVELS = np.arange(1, 200) / 200  # 0.005, 0.010, …, 0.995: for the CRPS
 PINBALL_LEVELS = np.arange(1, 20) / 20  # 0.05, …, 0.95
 GRID_POINTS = 1000
 FIFTHS = 5
+STEPS = 0.2  # share of distinct values in y below which it counts as discrete
 FLOOR = 1e-6  # least probability of a cell in the Kullback–Leibler divergence
 
 
@@ -67,8 +68,20 @@ def distance_scores(method: Method, split: Split) -> dict[str, float | str]:
         "ks_paper": float(ks_distance_paper(cdf, truth)),
         "ks_bulk": float(ks_distance(method.cdf(x, bulk), law(x).cdf(bulk))),
         "w1": float(wasserstein1(cdf, truth, even)) / float(split.y.std()),  # in standard deviations of y
-        **divergences(truth, method.pdf(x, (even[1:] + even[:-1]) / 2), even),
+        **divergences(truth, _densities(method, x, even, split), even),
     }
+
+
+def _densities(method: Method, x: Array, grid: Array, split: Split) -> Array:
+    """Density in the middle of every cell of the grid; of a law with steps the mean density of the cell."""
+    if not has_steps(split.y):
+        return method.pdf(x, (grid[1:] + grid[:-1]) / 2)
+    return np.maximum(np.diff(method.cdf(x, grid), axis=1), 0) / np.diff(grid)
+
+
+def has_steps(y: Array) -> bool:
+    """Whether y repeats its values, as counts and grades do: its law has no density."""
+    return len(np.unique(y)) < STEPS * len(y)
 
 
 def divergences(truth: Array, density: Array, grid: Array) -> dict[str, float]:
@@ -92,7 +105,7 @@ def divergences(truth: Array, density: Array, grid: Array) -> dict[str, float]:
 
 def point_scores(method: Method, split: Split) -> dict[str, float]:
     """Logarithmic score −log p(y | x) of the test rows where there is a density, and the error of the mean if known."""
-    density = method.log_density(split.X_test, split.y_test)
+    density = None if has_steps(split.y) else method.log_density(split.X_test, split.y_test)
     scores = {} if density is None else {"log_score": -float(density.mean())}
     if split.simulator is not None:
         truth = split.simulator.truth(split.X_test).mean()

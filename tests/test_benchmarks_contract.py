@@ -17,10 +17,11 @@ pytest.importorskip("matplotlib")
 sys.path.insert(0, str(Path(__file__).parent.parent))  # benchmarks are run from the checkout, not installed
 
 from benchmarks import methods, one_run, paper, report, runner, tasks  # noqa: E402
+from benchmarks.experiments import Truth  # noqa: E402
 from benchmarks.methods.ablation import REPLACED  # noqa: E402
 from benchmarks.methods.base import with_tails  # noqa: E402
 from benchmarks.records import COLUMNS, Records  # noqa: E402
-from benchmarks.scores import LEVELS, divergences, quantile_scores  # noqa: E402
+from benchmarks.scores import LEVELS, distance_scores, divergences, point_scores, quantile_scores  # noqa: E402
 from benchmarks.suites import QUICK as QUICK_SUITES  # noqa: E402
 from benchmarks.suites import SIX_MODELS, SUITES, Suite  # noqa: E402
 from ncprob import datasets  # noqa: E402
@@ -180,6 +181,13 @@ def test_a_law_with_a_gap_has_a_large_but_finite_divergence():
     assert 5 < divergences(stats.norm.cdf(grid)[None], spike, grid)["kl"] < 20
 
 
+def test_the_exact_law_of_a_discrete_target_is_at_no_distance():
+    split = tasks.load("CircleDiscrete-d3", 200, seed=0)
+    scores = distance_scores(Truth(split.simulator), split)
+    assert max(scores[name] for name in ("ks", "hellinger", "js", "tv", "w1")) < 1e-6
+    assert "log_score" not in point_scores(Truth(split.simulator), split)
+
+
 def test_a_density_of_too_large_a_mass_is_no_better():
     grid = np.linspace(-9, 9, 401)
     density = stats.norm.pdf((grid[1:] + grid[:-1]) / 2)[None]
@@ -315,7 +323,6 @@ class TestPaper:
     def test_every_method_of_the_paper_has_a_place(self):
         printed = set(pd.read_csv(report.PAPER / "ks_n1e4.csv")["method"])
         assert printed <= set(SUITES["density-1e4"].methods)
-        assert set(pd.read_csv(report.PAPER / "ks_n1e5.csv")["method"]) <= set(SUITES["density-1e4"].methods)
 
     def test_quick_is_every_method_on_every_model_with_three_seeds(self):
         quick = QUICK_SUITES["density-1e4"]
@@ -334,10 +341,39 @@ class TestPaper:
         monkeypatch.setattr(signal, "signal", lambda *_: None)
         done = Records(tmp_path / "density-1e4.csv")
         done.append(suite_row("CKDE", "LinearGaussian", 100, 0) | {"version": methods.version("CKDE")})
-        assert paper.main(["--quick", "--results", str(tmp_path), "--jobs", "1"]) == 0
+        assert paper.main(["--quick", "--results", str(tmp_path), "--jobs", "1", "--only", "density-1e4"]) == 0
         assert capsys.readouterr().out.splitlines()[1].split() == ["density-1e4", "4", "3"]
         assert len(rows_of(tmp_path / "density-1e4.csv")) == 4
-        assert "NNKCDE" in (tmp_path / "report.md").read_text()
+        page = (tmp_path / "report.md").read_text()
+        assert "NNKCDE" in page
+        assert "Reduced runs" in page
+
+    def test_curves_are_part_of_it(self, tmp_path, monkeypatch):
+        asked = {}
+        monkeypatch.setattr(paper, "QUICK", {})
+        monkeypatch.setattr(signal, "signal", lambda *_: None)
+        monkeypatch.setattr(
+            paper.experiments, "main", lambda experiment, _, arguments: asked.update({experiment.name: arguments}) or 0
+        )
+        assert paper.main(["--quick", "--results", str(tmp_path)]) == 0
+        assert set(asked) == {"laws", "bands", "dynamics"}
+        assert asked["laws"][:2] == ["--out", str(tmp_path / "laws.csv")]
+
+    def test_quick_networks_of_intervals_are_the_papers(self):
+        for key, options in QUICK_SUITES["heavy-tails"].options.items():
+            usual = SUITES["heavy-tails"].options[key]
+            assert {name for name in usual if usual[name] != options[name]} == {"max_steps"}
+
+
+def test_other_results_leave_the_page_beside_the_code_and_the_readme_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "PAGE", tmp_path / "page.md")
+    monkeypatch.setattr(report, "BESIDE", tmp_path / "beside.md")
+    monkeypatch.setattr(report, "README", tmp_path / "readme.md")
+    Records(tmp_path / "results" / "real.csv").append(suite_row("ncprob", "concrete", 900, 0))
+    report.main(["--results", str(tmp_path / "results"), "--page", str(tmp_path / "page.md")])
+    assert (tmp_path / "page.md").exists()
+    assert not (tmp_path / "beside.md").exists()
+    assert not (tmp_path / "readme.md").exists()
 
 
 def test_seeds_are_parsed():

@@ -256,3 +256,8 @@ def test_refining_the_grid_does_not_change_the_answer():
 def test_error_messages(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_jensen_shannon_of_the_least_numbers_is_finite():
+    p, q = np.array([1.0, 0.0, 0.0]), np.array([1.0, 5e-324, 0.0])
+    assert metrics.jensen_shannon(p, q, [0.0, 1.0, 2.0]) == pytest.approx(0.0, abs=1e-12)

@@ -435,7 +435,7 @@ def jensen_shannon(
     0.69
     """
     first, second, points = _densities(p, q, grid)
-    middle = 0.5 * (first + second)
+    middle = np.maximum(0.5 * (first + second), np.finfo(float).tiny)  # half of the least number is zero
     gain = 0.5 * (special.rel_entr(first, middle) + special.rel_entr(second, middle))
     return _summarise(_integral(gain, points), average, sample_weight)
 
