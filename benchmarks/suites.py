@@ -93,6 +93,7 @@ SUITES = {
             "without mixture",
             "without trees",
             "without gates",
+            "without clusters",
             "without pool",
             "without smoothing",
             "without leaving the operator out",

@@ -42,6 +42,7 @@ REGISTRY: dict[str, tuple[str, str, dict[str, Any]]] = {
     "without mixture": ("ablation", "Without", {"ingredient": "mixture", "coordinates": "raw", "tree_inputs": True}),
     "without trees": ("ablation", "Without", {"ingredient": "trees", "tree_inputs": False}),
     "without gates": ("ablation", "Without", {"ingredient": "gates", "input_gate": 0.0}),
+    "without clusters": ("ablation", "Without", {"ingredient": "clusters"}),
     "without pool": ("ablation", "Without", {"ingredient": "pool"}),
     "without smoothing": ("ablation", "Without", {"ingredient": "smoothing"}),
     "without leaving the operator out": ("ablation", "Without", {"ingredient": "choice of rank 0", "rank": 16}),

@@ -11,8 +11,14 @@ from benchmarks.methods.base import Array
 from benchmarks.methods.ncprob_default import NcprobDefault
 from ncprob import candidates, coordinates, networks
 
+
+def _without_clusters(variants: list[coordinates.Variant]) -> list[coordinates.Variant]:
+    return [variant for variant in variants if variant.form != "clusters"]
+
+
 # Ingredients without a setting of their own are replaced where they are used, while the model is fitted.
 REPLACED: dict[str, tuple[ModuleType, str, Any]] = {
+    "clusters": (networks, "variants", lambda *facts: _without_clusters(coordinates.variants(*facts))),
     "pool": (networks, "variants", lambda decay, gate, *sizes: [coordinates.Variant(10 * decay, gate)]),
     "smoothing": (candidates, "smooth_atoms", lambda scores, weights=None: None),
 }
