@@ -89,37 +89,6 @@ def curves(data: pd.DataFrame) -> str:
     return _save(figure, "ks-curves.png", panels)
 
 
-def small_n(data: pd.DataFrame) -> str:
-    """KS against n, a panel per model."""
-    models, methods = list(data["dataset"].unique()), sorted(data["method"].unique())
-    palette = colours(methods)
-    columns = min(3, len(models))
-    rows = -(-len(models) // columns)
-    figure, grid = plt.subplots(rows, columns, figsize=(3.2 * columns, 2.6 * rows), squeeze=False, sharex=True)
-    panels = list(grid.ravel())
-    for axes, model in zip(panels, models, strict=False):
-        for method in methods:
-            chosen = data[(data["dataset"] == model) & (data["method"] == method)]
-            means = chosen.groupby("n")["ks"].mean()
-            axes.plot(means.index, means, "o-", ms=3, color=palette[method], label=method)
-        axes.set(title=model, xscale="log", yscale="log")
-        sizes = sorted(data["n"].unique())
-        axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
-        axes.xaxis.set_minor_locator(mpl.ticker.NullLocator())
-        axes.yaxis.set_major_formatter(mpl.ticker.FormatStrFormatter("%g"))
-        axes.yaxis.set_minor_formatter(mpl.ticker.FormatStrFormatter("%g"))
-        axes.tick_params(axis="y", which="both", labelsize=7)
-    for axes in panels[len(models) :]:
-        axes.set_visible(False)
-    for axes in grid[:, 0]:
-        axes.set_ylabel("mean KS distance")
-    for axes in grid[-1]:
-        axes.set_xlabel("training rows")
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=8)
-    return _save(figure, "ks-small-n.png", panels)
-
-
 def crps_ratio(data: pd.DataFrame) -> str:
     """CRPS of every method over that of the best, per table."""
     means = data.pivot_table(index="dataset", columns="method", values="crps", sort=False)

@@ -54,7 +54,7 @@ Averaged over the models that are in the file:
 
 {table(average)}
 
-![KS against n](images/{figures.small_n(good)})
+The curves are in the first picture of this page.
 {failures(data)}"""
 
 

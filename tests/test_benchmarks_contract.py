@@ -449,7 +449,7 @@ def test_the_report_runs_on_any_suite(tmp_path):
     assert text.count("\n## ") == len(files) + 1  # all sizes of the density benchmark together
     assert "nan" not in text.lower().replace("ncp-nan", "")
     pictures = {path.name for path in (page.parent / "images").iterdir()}
-    assert pictures == {"ks-n10000.png", "ks-n100000.png", "ks-small-n.png", "ks-curves.png", "crps-ratio.png"}
+    assert pictures == {"ks-n10000.png", "ks-n100000.png", "ks-curves.png", "crps-ratio.png"}
     assert all(f"images/{name}" in text for name in pictures)
 
 

@@ -41,9 +41,7 @@ class CCP(FromQuantiles):
         self.n_calibration, self.n_points = n_calibration, n_points
 
     def _fit(self, X: Array, y: Array, seed: int, validation: tuple[Array, Array] | None) -> None:
-        calibration = validation
-        if calibration is None:
-            X, y, *calibration = hold_out(X, y, seed)
+        X, y, *calibration = hold_out(X, y, seed) if validation is None else (X, y, *validation)
         x_known, y_known = (values[: self.n_calibration] for values in calibration)
         self._mean, self._scale = X.mean(axis=0), X.std(axis=0)
         self._scale[self._scale == 0] = 1.0

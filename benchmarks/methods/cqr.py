@@ -29,9 +29,7 @@ class CQR(FromQuantiles):
         self.n_estimators = n_estimators
 
     def _fit(self, X: Array, y: Array, seed: int, validation: tuple[Array, Array] | None) -> None:
-        calibration = validation
-        if calibration is None:
-            X, y, *calibration = hold_out(X, y, seed)
+        X, y, *calibration = hold_out(X, y, seed) if validation is None else (X, y, *validation)
         boosting = GradientBoostingRegressor(loss="quantile", n_estimators=self.n_estimators, random_state=seed)
         self.model = ConformalizedQuantileRegressor(boosting, confidence_level=0.9).fit(X, y)
         self.model.conformalize(*calibration)

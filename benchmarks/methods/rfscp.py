@@ -29,9 +29,7 @@ class RFSCP(FromQuantiles):
         self.n_estimators = n_estimators
 
     def _fit(self, X: Array, y: Array, seed: int, validation: tuple[Array, Array] | None) -> None:
-        calibration = validation
-        if calibration is None:
-            X, y, *calibration = hold_out(X, y, seed)
+        X, y, *calibration = hold_out(X, y, seed) if validation is None else (X, y, *validation)
         lower = np.arange(1, 100) / 200
         # With fewer calibration rows than 1/(2p) the interval is infinite; MAPIE refuses these and their opposites.
         self._lower = lower[np.minimum(2 * lower, 1 - 2 * lower) * len(calibration[1]) >= 1 + 1e-9]
