@@ -249,9 +249,9 @@ def predict(
 
         ncprob predict model/ new.parquet --mean --keep id --out predictions.parquet
     """
-    from ncprob import commands
+    from ncprob import commands, questions
 
-    wanted = commands.Wanted(mean, std, quantiles or (), interval or ())
+    wanted = questions.Wanted(mean, std, quantiles or (), interval or ())
     commands.predict(model, data, wanted, out, keep or (), delimiter)
 
 
