@@ -10,10 +10,11 @@ import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
+from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 
 ROUNDS = 100
-ROWS = 16_384  # EM sees at most so many; it only starts a training that sees all
+ROWS = 8_192  # EM sees at most so many; it only starts a training that sees all
 TOLERANCE = 1e-6  # gain of the mean log likelihood in a round below which EM stops
 LEAST_SPREAD = 1e-2  # of a cluster along an input, in units of the scaled input
 RIDGE = 1e-3  # rows of prior weight in each regression
@@ -67,6 +68,11 @@ def fit_clusters(
     mass = torch.ones_like(z) if weights is None else weights
     rows = mass.nonzero()[:ROWS, 0]
     x, z, mass = (part[rows].double().cpu() for part in (x, z, mass))
+    with threadpool_limits(1):  # so small a problem takes several times longer on cores that others share
+        return _maximize_likelihood(x, z, mass, k, least_scale, seed)
+
+
+def _maximize_likelihood(x: Tensor, z: Tensor, mass: Tensor, k: int, least_scale: float, seed: int) -> Clusters:
     belongs = _start(torch.cat([x, z[:, None]], dim=1).numpy(), mass.numpy(), k, seed)
     last = -math.inf
     for _ in range(ROUNDS):
@@ -89,16 +95,23 @@ def _start(points: NDArray[np.float64], mass: NDArray[np.float64], k: int, seed:
 
 def _maximize(x: Tensor, z: Tensor, belongs: Float[Tensor, "n k"], least_scale: float) -> Clusters:
     """Clusters of given members: weighted means, spreads and regressions."""
+    n_inputs = x.shape[1]
     mass = belongs.sum(dim=0).clamp(min=1e-9)
-    share = belongs / mass
-    centres = share.mT @ x
-    spreads = (share.mT @ x.square() - centres.square()).clamp(min=LEAST_SPREAD**2).sqrt()
-    offsets, slopes = share.mT @ z, torch.empty_like(centres)
-    scales = torch.empty_like(offsets)
-    for k in range(len(mass)):
-        centred, residual = x - centres[k], z - offsets[k]
-        moments = (centred * belongs[:, k, None]).mT
-        slopes[k] = torch.linalg.solve(moments @ centred + RIDGE * torch.eye(x.shape[1]).double(), moments @ residual)
-        left = residual - centred @ slopes[k]
-        scales[k] = (share[:, k] @ left.square()).clamp(min=least_scale**2).sqrt()
-    return Clusters(mass / mass.sum(), centres, spreads, offsets - (slopes * centres).sum(dim=1), slopes, scales)
+    joint = torch.cat([x, z[:, None]], dim=1)
+    means = (belongs.mT @ joint) / mass[:, None]
+    products = (joint[:, :, None] * joint[:, None, :]).flatten(1)  # of few inputs: all clusters by one matrix product
+    seconds = (belongs.mT @ products).unflatten(1, joint.shape[1:] * 2) / mass[:, None, None]
+    moments = seconds - means[:, :, None] * means[:, None, :]
+    within, across, of_z = moments[:, :n_inputs, :n_inputs], moments[:, :n_inputs, -1], moments[:, -1, -1]
+    prior = RIDGE / mass[:, None, None] * torch.eye(n_inputs, dtype=x.dtype)
+    slopes = torch.linalg.solve(within + prior, across)
+    left = of_z - 2 * (slopes * across).sum(dim=1) + torch.einsum("ki,kij,kj->k", slopes, within, slopes)
+    centres = means[:, :n_inputs]
+    return Clusters(
+        shares=mass / mass.sum(),
+        centres=centres,
+        spreads=within.diagonal(dim1=1, dim2=2).clamp(min=LEAST_SPREAD**2).sqrt(),
+        offsets=means[:, -1] - (slopes * centres).sum(dim=1),
+        slopes=slopes,
+        scales=left.clamp(min=least_scale**2).sqrt(),
+    )

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from ncprob.state import State, fill_module
@@ -109,6 +109,7 @@ class ParallelMLP(nn.Module):
         straight = torch.zeros(n_networks, dtype=torch.bool) if linear_only is None else linear_only
         self.register_buffer("curved", (~straight).float()[:, None, None])
         self.settings = {"n_networks": n_networks, **_settings(n_inputs, hidden_sizes, n_outputs, input_gate)}
+        self._numbers: Tensor | None = None
         self.square: nn.Parameter | None = None
         if squares is not None:
             self.square = nn.Parameter(torch.zeros(n_networks, n_inputs, n_outputs))
@@ -131,15 +132,23 @@ class ParallelMLP(nn.Module):
     def forward(self, inputs: Float[Tensor, "*networks batch inputs"]) -> Float[Tensor, "networks batch outputs"]:
         """Outputs of all networks, for one batch or a batch of each network's own."""
         opened = (self.gates * self.mask).mT  # on the weights: networks × batch × inputs would be large
-        weights = [opened * self.weights[0], *self.weights[1:]]
-        weights[-1] = weights[-1] * self.curved
-        hidden = inputs
-        for weight, bias in zip(weights[:-1], self.biases[:-1], strict=True):
-            hidden = nn.functional.gelu(torch.matmul(hidden, weight) + bias)
-        outputs = torch.matmul(hidden, weights[-1]) + self.biases[-1] + torch.matmul(inputs, opened * self.linear)
+        maps, terms = opened * self.linear, inputs
         if self.square is not None:
-            outputs = outputs + torch.matmul(inputs.square() - 1, opened * self.square * self.squared)
-        return outputs
+            maps = torch.cat([maps, opened * self.square * self.squared], dim=-2)
+            terms = torch.cat([inputs, inputs.square() - 1], dim=-1)
+        outputs = torch.matmul(terms, maps) + self.biases[-1]
+        curved = self._curved_networks()
+        hidden = inputs[curved] if inputs.ndim == 3 else inputs
+        weights = [opened * self.weights[0], *self.weights[1:]]
+        for weight, bias in zip(weights[:-1], self.biases[:-1], strict=True):
+            hidden = nn.functional.gelu(torch.matmul(hidden, weight[curved]) + bias[curved])
+        return outputs.index_add(0, curved, torch.matmul(hidden, weights[-1][curved]))
+
+    def _curved_networks(self) -> Int[Tensor, " curved"]:
+        """Numbers of the networks that have a curved part: the others, often most, need no hidden layers."""
+        if self._numbers is None or self._numbers.device != self.curved.device:
+            self._numbers = self.curved.flatten().nonzero()[:, 0]  # kept: to ask a device every time would take longer
+        return self._numbers
 
     def penalties(self) -> Float[Tensor, " networks"]:
         """Σ_j |g_mj| over the inputs that each network sees."""
