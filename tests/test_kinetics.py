@@ -194,6 +194,9 @@ def test_singular_values_of_ornstein_uhlenbeck():
     assert (np.abs(times.value.numpy() - process.timescales(2)) < 4 * times.standard_error.numpy()).all()
     slow = kinetics.coordinates(torch.linspace(-2, 2, 9)[:, None], k=1)[:, 0].numpy()
     assert abs(np.corrcoef(slow, np.linspace(-2, 2, 9))[0, 1]) > 0.99  # the first Hermite polynomial
+    again = kinetics.coordinates(np.linspace(-2, 2, 9)[:, None], k=1)[:, 0].numpy()  # arrays will do
+    np.testing.assert_allclose(again, slow, atol=1e-6)
+    np.testing.assert_allclose(kinetics.coordinates(k=2).square().mean(dim=0), 1.0, atol=0.01)
 
 
 def test_prinz_singular_values_and_timescales(prinz):
@@ -257,7 +260,7 @@ def test_estimators_answer_the_same_questions():
     process = datasets.OrnsteinUhlenbeck()
     pairs = TimeLaggedPairs(list(process.trajectories(100, 20, random_state=0)), 1)
     X, y = pairs.arrays()
-    model = NCPRegressor(max_steps=200, coordinates="residual", random_state=0).fit(X, y)
+    model = NCPRegressor(max_steps=100, coordinates="residual", random_state=0).fit(X, y)
     kinetics, states = Kinetics(model, pairs), intervals([-np.inf, 0.0, np.inf])
     found = kinetics.transition_matrix(states, **QUICK)
     assert isinstance(found.value, np.ndarray)
