@@ -4,6 +4,8 @@ from ncprob import datasets, metrics, plotting, report, scoring
 from ncprob._version import __version__
 from ncprob.distribution import ConditionalDistribution
 from ncprob.estimators import NCPClassifier, NCPRegressor
+from ncprob.kinetics import Kinetics
+from ncprob.lagged import TimeLaggedPairs
 from ncprob.operator import SpectralOperator
 from ncprob.persistence import load
 from ncprob.sets import Box
@@ -12,9 +14,11 @@ from ncprob.training import train
 __all__ = [
     "Box",
     "ConditionalDistribution",
+    "Kinetics",
     "NCPClassifier",
     "NCPRegressor",
     "SpectralOperator",
+    "TimeLaggedPairs",
     "__version__",
     "datasets",
     "load",
