@@ -56,7 +56,10 @@ class SchNet(nn.Module):
         Distance from which on atoms do not see each other, in the unit of the positions (0.5 nm in Kostic et al. 2024).
         Slow motions of a chain are hidden from a short cutoff; 1.2 nm shows the folding of a small protein.
     n_radial : int
-        Number of Gaussians.
+        Number of Gaussians; 20 in Kostic et al. 2024.
+    readout_sizes : sequence of int, optional
+        Hidden layers of the perceptron after the mean, by default one of the given width; `()` is a linear map, as in
+        Kostic et al. 2024.
     excluded : iterable of pairs, optional
         Pairs of atoms that do not see each other, such as `bonded_pairs(bonds)`, whose distance hardly changes.
     standardize : bool, default=True
@@ -87,7 +90,8 @@ class SchNet(nn.Module):
         width: int = 64,
         n_interactions: int = 3,
         cutoff: float = 0.5,
-        n_radial: int = 50,
+        n_radial: int = 20,
+        readout_sizes: Sequence[int] | None = None,
         excluded: Iterable[tuple[int, int]] = (),
         standardize: bool = True,
     ) -> None:
@@ -104,7 +108,7 @@ class SchNet(nn.Module):
         self.radial = GaussianBasis(self.cutoff, n_radial)
         self.interactions = nn.ModuleList(Interaction(width, n_radial) for _ in range(n_interactions))
         self.scale = nn.BatchNorm1d(width, affine=False, eps=SMALLEST_VARIANCE) if standardize else nn.Identity()
-        self.readout = MLP(width, (width,), n_outputs)
+        self.readout = MLP(width, (width,) if readout_sizes is None else readout_sizes, n_outputs)
         pairs = _all_pairs(self.n_atoms, excluded)
         self.register_buffer("kinds", torch.tensor([known[kind] for kind in types]), persistent=False)
         self.register_buffer("first", pairs[0], persistent=False)
