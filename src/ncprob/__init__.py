@@ -4,6 +4,7 @@ from ncprob import datasets, metrics, plotting, report, scoring
 from ncprob._version import __version__
 from ncprob.distribution import ConditionalDistribution
 from ncprob.estimators import NCPClassifier, NCPRegressor
+from ncprob.lagged import TimeLaggedPairs
 from ncprob.operator import SpectralOperator
 from ncprob.persistence import load
 from ncprob.sets import Box
@@ -15,6 +16,7 @@ __all__ = [
     "NCPClassifier",
     "NCPRegressor",
     "SpectralOperator",
+    "TimeLaggedPairs",
     "__version__",
     "datasets",
     "load",

@@ -1,7 +1,8 @@
 """Simulators that carry their exact truth: draw (X, y), then ask for the law of Y given X = x.
 
 Every model has ``sample(n)``, which gives X of shape (n, p) and y of shape (n,), and ``truth(x)``, which
-gives the exact conditional law with its density, distribution function, quantiles, moments and intervals.
+gives the exact conditional law with its density, distribution function, quantiles, moments and intervals. A process in
+time (`OrnsteinUhlenbeck`, `DoubleWell`, `PrinzPotential`) has ``trajectories`` too; its X is a frame and y the next.
 
 References
 ----------
@@ -12,8 +13,7 @@ References
    Quantification. NeurIPS, 2024.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from abc import abstractmethod
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
@@ -29,10 +29,11 @@ from ncprob._laws import (
     FloatArray,
     LocationScaleLaw,
     NormalMixtureLaw,
-    RandomState,
     SkewNormalLaw,
     check_count,
 )
+from ncprob._simulator import Simulator, conditioning_points
+from ncprob.processes import DoubleWell, OrnsteinUhlenbeck, PrinzPotential, Process
 
 __all__ = [
     "LGGMD",
@@ -41,11 +42,15 @@ __all__ = [
     "CircleDiscrete",
     "CircleGaussian",
     "ConditionalLaw",
+    "DoubleWell",
     "EconDensity",
     "GaussianMixture",
     "GaussianPair",
     "Laplace",
     "LinearGaussian",
+    "OrnsteinUhlenbeck",
+    "PrinzPotential",
+    "Process",
     "Simulator",
     "SkewNormal",
     "TwoRegimes",
@@ -53,76 +58,6 @@ __all__ = [
     "make",
     "names",
 ]
-
-
-def conditioning_points(X: ArrayLike, columns: Sequence[int] | None = None) -> FloatArray:
-    """Values of x at which the benchmark of [3]_ compares conditional laws.
-
-    Each of `columns` in turn (by default the first three, or as many as there are) takes its 5, 10, …, 95 %
-    percentiles while all other columns stay at their median: 19 points for one input, 57 for three or more.
-
-    Examples
-    --------
-    >>> X, y = LGGMD().sample(200, random_state=0)
-    >>> conditioning_points(X).shape, conditioning_points(X[:, :1]).shape
-    ((57, 20), (19, 1))
-    """
-    inputs = np.asarray(X, dtype=float)
-    if inputs.ndim != 2 or inputs.size == 0:
-        raise ValueError(
-            f"`X` must be a matrix with at least one row and one column; got shape {inputs.shape}. "
-            "Pass one column as `X.reshape(-1, 1)`."
-        )
-    chosen = range(min(3, inputs.shape[1])) if columns is None else columns
-    levels = np.arange(5, 100, 5)
-    points = np.tile(np.median(inputs, axis=0), (len(chosen), len(levels), 1))
-    for block, column in zip(points, chosen, strict=True):
-        block[:, column] = np.percentile(inputs[:, column], levels)
-    return points.reshape(-1, inputs.shape[1])
-
-
-class Simulator(ABC):
-    """A joint law of (X, Y) that can be sampled and whose conditional law is known exactly."""
-
-    @property
-    @abstractmethod
-    def n_features(self) -> int:
-        """Number of columns of X."""
-
-    def sample(self, n: int, random_state: RandomState = None) -> tuple[FloatArray, FloatArray]:
-        """Draw `n` pairs: X of shape (n, p), y of shape (n,).
-
-        `random_state` is None, a seed or a `numpy.random.Generator`; the same seed gives the same pairs.
-        """
-        return self._sample(check_count(n, "n"), np.random.default_rng(random_state))
-
-    def truth(self, x: ArrayLike) -> ConditionalLaw:
-        """Exact law of Y given X = x, for each row of `x` (with one input, a scalar or vector will do)."""
-        rows = np.asarray(x, dtype=float)
-        if self.n_features == 1 and rows.ndim < 2:
-            rows = rows.reshape(-1, 1)
-        if rows.ndim != 2 or rows.shape[1] != self.n_features:
-            raise ValueError(
-                f"`x` must have shape (m, {self.n_features}) for {type(self).__name__}, one row per "
-                f"condition; got shape {rows.shape}. Pass rows laid out like the X that `sample` returns."
-            )
-        if not np.all(np.isfinite(rows)):
-            raise ValueError("`x` must be finite; got NaN or infinity. Drop or fill those rows first.")
-        return self._truth(rows)
-
-    def conditioning_points(self, X: ArrayLike) -> FloatArray:
-        """Values of x at which the benchmark compares laws, given the training inputs `X`."""
-        return conditioning_points(X)
-
-    def _sample(self, n: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-        X = self._inputs(n, rng).reshape(n, self.n_features)
-        return X, self._truth(X).sample(1, rng)[:, 0]
-
-    def _inputs(self, n: int, rng: np.random.Generator) -> FloatArray:
-        raise NotImplementedError  # only models that override `_sample` have none
-
-    @abstractmethod
-    def _truth(self, x: FloatArray) -> ConditionalLaw: ...
 
 
 @dataclass(frozen=True)
@@ -499,8 +434,13 @@ _MODELS: dict[str, type[Simulator]] = {
 }
 
 
+_PROCESSES: dict[str, type[Simulator]] = {
+    process.__name__: process for process in (OrnsteinUhlenbeck, DoubleWell, PrinzPotential)
+}
+
+
 def names() -> list[str]:
-    """Names that `make` knows.
+    """Names of the simulators of tables; `make` also knows the processes in time.
 
     Examples
     --------
@@ -518,9 +458,10 @@ def make(name: str, **kwargs: Any) -> Simulator:
     >>> make("GaussianPair", rho=0.3)
     GaussianPair(rho=0.3)
     """
-    if name in _MODELS:
-        return _MODELS[name](**kwargs)
-    folded = {known.lower(): known for known in _MODELS}
+    known_models = _MODELS | _PROCESSES
+    if name in known_models:
+        return known_models[name](**kwargs)
+    folded = {known.lower(): known for known in known_models}
     close = get_close_matches(str(name).lower().replace("_", "").replace("-", ""), folded, n=1)
     hint = f"Did you mean {folded[close[0]]!r}?" if close else "Pick one of these names."
-    raise ValueError(f"`name` must be one of {', '.join(_MODELS)}; got {name!r}. {hint}")
+    raise ValueError(f"`name` must be one of {', '.join(known_models)}; got {name!r}. {hint}")

@@ -333,6 +333,47 @@ def join_columns(columns: Mapping[Any, NDArray[Any]], like: Any = None) -> Any:
     return nw.from_dict(dict(columns), backend=backend).to_native()
 
 
+def numeric_columns(table: Any, label: str) -> tuple[list[Any], NDArray[np.float64]]:
+    """Names and values (n, p) of a data frame of numbers, as a time series needs it.
+
+    Examples
+    --------
+    >>> import pandas
+    >>> numeric_columns(pandas.DataFrame({"a": [1, 2]}), "trajectory 0")
+    (['a'], array([[1.],
+           [2.]]))
+    """
+    frame = nw.from_native(table, eager_only=True)
+    other = [name for name, kind in frame.schema.items() if not (kind.is_numeric() or kind == nw.Boolean)]
+    if other:
+        raise TypeError(
+            f"`trajectories` must have columns of numbers; {label} has others in {other}. "
+            "Drop them, make them the index, or turn text into indicators first."
+        )
+    values = [column.to_numpy().astype(np.float64) for column in frame.iter_columns()]
+    return list(frame.columns), np.column_stack(values) if values else np.zeros((len(frame), 0))
+
+
+def table_of_rows(
+    tables: list[Any], rows: NDArray[np.int64], names: list[Any], values: NDArray[np.float64], single: bool = False
+) -> Any:
+    """`values` as a data frame like `tables`, with the index of `rows`, counted over all tables, if they have one.
+
+    With `single`, a table of one column is given as a series.
+    """
+    first = nw.from_native(tables[0], eager_only=True)
+    if first.implementation.is_pandas():
+        pandas = first.implementation.to_native_namespace()
+        index = tables[0].index if len(tables) == 1 else tables[0].index.append([table.index for table in tables[1:]])
+        table = pandas.DataFrame(values, index=index[rows], columns=names)
+    else:
+        columns = dict(zip(names, values.T, strict=True))
+        table = nw.from_dict(columns, backend=first.implementation).to_native()
+    if single and len(names) == 1:
+        return nw.from_native(table, eager_only=True)[names[0]].to_native()
+    return table
+
+
 def _installed_library() -> Any:
     for backend in ("pyarrow", "pandas", "polars"):
         if importlib.util.find_spec(backend) is not None:

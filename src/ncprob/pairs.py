@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -33,8 +33,16 @@ class Pairs(Protocol):
         """A checksum that tells one data set from another."""
 
 
+@runtime_checkable
+class MovingPairs(Pairs, Protocol):
+    """Pairs that are too many for an accelerator, or not held in memory: only their batches move."""
+
+    def to(self, device: torch.device | None) -> Pairs:
+        """The same pairs with batches and chunks on `device`."""
+
+
 def as_pairs(pairs: Any, device: torch.device | None = None) -> Pairs:
-    """Wrap `(x, y)`, `(x, y, weights)`, a `Dataset` of pairs or a `DataLoader` of pairs.
+    """Wrap `(x, y)`, `(x, y, weights)`, a `Dataset` of pairs or a `DataLoader` of pairs; `TimeLaggedPairs` stay.
 
     Examples
     --------
@@ -43,6 +51,8 @@ def as_pairs(pairs: Any, device: torch.device | None = None) -> Pairs:
     """
     if isinstance(pairs, TensorPairs | DatasetPairs | LoaderPairs):
         return pairs
+    if isinstance(pairs, MovingPairs):
+        return pairs.to(device)
     if isinstance(pairs, DataLoader):
         return LoaderPairs(pairs, device)
     if isinstance(pairs, Dataset):
@@ -72,7 +82,7 @@ class TensorPairs:
 
     def batches(self, batch_size: int, seed: int, start: int = 0) -> Iterator[Batch]:
         """Endless shuffled batches of equal size."""
-        for index in _index_batches(len(self), batch_size, seed, start, self.weights):
+        for index in index_batches(len(self), batch_size, seed, start, self.weights):
             yield select(self.x, index), select(self.y, index)
 
     def chunks(self, size: int) -> Iterator[Chunk]:
@@ -106,7 +116,7 @@ class DatasetPairs:
 
     def batches(self, batch_size: int, seed: int, start: int = 0) -> Iterator[Batch]:
         """Endless shuffled batches of equal size."""
-        for index in _index_batches(len(self), batch_size, seed, start):
+        for index in index_batches(len(self), batch_size, seed, start):
             yield self._collate(index.tolist())
 
     def chunks(self, size: int) -> Iterator[Chunk]:
@@ -144,7 +154,7 @@ class LoaderPairs:
         return f"{type(self.loader.dataset).__name__}:{len(self)}"
 
 
-def _index_batches(n: int, batch_size: int, seed: int, start: int, weights: Tensor | None = None) -> Iterator[Tensor]:
+def index_batches(n: int, batch_size: int, seed: int, start: int, weights: Tensor | None = None) -> Iterator[Tensor]:
     """Row numbers of endless batches; every epoch is a permutation that depends on (seed, epoch) alone."""
     size = min(batch_size, n)
     per_epoch = n // size

@@ -1,0 +1,121 @@
+"""Frames of molecular trajectory files, read by mdtraj some at a time into one array."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ncprob._validation import check_integer
+
+
+class FileReader:
+    """Positions of chosen atoms from trajectory files, some frames at a time."""
+
+    def __init__(
+        self,
+        topology: Any,
+        atoms: str | Sequence[int] | None,
+        stride: int,
+        transform: Callable[[Any], Any] | None,
+        chunk_size: int,
+    ) -> None:
+        try:
+            self.mdtraj: Any = importlib.import_module("mdtraj")
+        except ImportError as error:
+            raise ImportError(
+                "reading trajectory files needs mdtraj. Install it with: pip install 'ncprob[md]'"
+            ) from error
+        self.stride = check_integer(stride, "stride", minimum=1)
+        self.chunk_size = check_integer(chunk_size, "chunk_size", minimum=1)
+        self.transform, self.atoms = transform, atoms
+        self.topology = self.mdtraj.load_topology(os.fspath(topology)) if _is_path(topology) else topology
+
+    def read(self, paths: Sequence[str]) -> tuple[Tensor, list[int]]:
+        """All frames in one tensor, and the number of frames of every file."""
+        for path in paths:
+            if not os.path.exists(path):
+                raise FileNotFoundError(f"`paths` must be trajectory files; there is no {path!r}. Mend the path.")
+        lengths = [self._count(path) for path in paths]
+        kept: Tensor | None = None
+        begin = 0
+        for path in paths:
+            for frames_of_chunk in self._chunks(path):
+                part = torch.as_tensor(np.asarray(frames_of_chunk, dtype=np.float32))
+                part = part[:, None] if part.ndim == 1 else part
+                if kept is None:
+                    kept = torch.empty(sum(lengths), *part.shape[1:], dtype=torch.float32)
+                if part.shape[1:] != kept.shape[1:]:
+                    raise ValueError(
+                        f"`paths` must hold trajectories of the same atoms; {path!r} has frames of shape "
+                        f"{tuple(part.shape[1:])}, the first file has {tuple(kept.shape[1:])}. Choose the same `atoms`."
+                    )
+                kept[begin : begin + len(part)] = part
+                begin += len(part)
+        assert kept is not None
+        return kept, lengths
+
+    def _count(self, path: str) -> int:
+        """Number of frames after `stride`."""
+        try:
+            with self.mdtraj.open(path) as file:
+                total = len(file)
+        except (TypeError, NotImplementedError, AttributeError):  # formats without an index
+            return sum(len(chunk) for chunk in self._raw_chunks(path))
+        return -(-total // self.stride)
+
+    def _raw_chunks(self, path: str) -> Iterator[Any]:
+        text = path.lower().endswith((".pdb", ".pdb.gz", ".cif", ".gro"))
+        settings: dict[str, Any] = {} if text else {"top": self.topology}
+        if not text and self.topology is None:
+            raise ValueError(
+                f"`topology` must be given for {path!r}: its format has no names of atoms. "
+                "Pass a PDB file of the same molecule."
+            )
+        try:
+            if text:  # mdtraj reads these whole
+                yield self.mdtraj.load(path, stride=self.stride)
+            else:
+                yield from self.mdtraj.iterload(path, chunk=self.chunk_size, stride=self.stride, **settings)
+        except ValueError as error:
+            raise ValueError(
+                f"`topology` must have the atoms of the files; {path!r} could not be read with it: {error}. "
+                "Pass the topology that the trajectory was written with."
+            ) from error
+
+    def _chunks(self, path: str) -> Iterator[Any]:
+        chosen: NDArray[Any] | None = None
+        for chunk in self._raw_chunks(path):
+            if self.atoms is not None and chosen is None:
+                chosen = self._chosen(chunk.topology)
+            part = chunk if chosen is None else chunk.atom_slice(chosen)
+            rows = part.xyz if self.transform is None else self.transform(part)
+            if len(rows) != len(part):
+                raise ValueError(
+                    f"`transform` must give one row per frame; it gave {len(rows)} rows for {len(part)} frames. "
+                    "Give an array whose first axis counts the frames."
+                )
+            yield rows
+
+    def _chosen(self, topology: Any) -> NDArray[Any]:
+        if not isinstance(self.atoms, str):
+            return np.asarray(self.atoms, dtype=int)
+        try:
+            chosen = topology.select(self.atoms)
+        except Exception as error:
+            raise ValueError(
+                f"`atoms` must be a selection in mdtraj's language; got {self.atoms!r}: {error}. Try 'name CA'."
+            ) from error
+        if len(chosen) == 0:
+            raise ValueError(f"`atoms` must choose at least one atom; {self.atoms!r} chooses none. Try 'name CA'.")
+        return chosen
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, str | os.PathLike)
