@@ -15,8 +15,8 @@ from ncprob.molecules import DistanceEncoder, SchNet, bonded_pairs, pair_distanc
 ELEMENTS = ["C", "N", "C", "O", "N", "C"]
 
 
-def conformations(n, atoms=len(ELEMENTS), seed=0):
-    return normal(n, atoms, 3, seed=seed, dtype=torch.float32)
+def conformations(n, seed=0):
+    return normal(n, len(ELEMENTS), 3, seed=seed, dtype=torch.float32)
 
 
 def schnet(types=ELEMENTS, n_outputs=5, seed=0, **options):
@@ -232,7 +232,8 @@ def test_weights_are_kept_and_filled_into_a_like_encoder():
 
 def test_bonded_pairs_of_a_ring_and_a_chain():
     assert bonded_pairs([(0, 1), (1, 2), (2, 3), (3, 0)], separation=1) == [(0, 1), (0, 3), (1, 2), (2, 3)]
-    assert bonded_pairs([(0, 1), (1, 2), (2, 3), (3, 4)]) == [(i, j) for i in range(5) for j in range(i + 1, 5) if j - i < 4]
+    chain = bonded_pairs([(0, 1), (1, 2), (2, 3), (3, 4)])
+    assert chain == [(i, j) for i in range(5) for j in range(i + 1, 5) if j - i <= 3]
 
 
 def test_pair_distances():

@@ -1,7 +1,7 @@
 """Alanine dipeptide (ACE-ALA-NME) in implicit water: Amber ff14SB with the native GBSAOBCForce of OpenMM.
 
-OpenMM's `implicit/obc2.xml` builds a custom force that is several times slower; the native one with the same radii gives
-the same energy. Hydrogens weigh 4 u, taken from the atoms they are bonded to, and bonds are rigid: steps of 4 fs.
+OpenMM's `implicit/obc2.xml` builds a custom force that is several times slower; the native one with the same radii
+gives the same energy. Hydrogens weigh 4 u, taken from the atoms they are bonded to, and bonds are rigid: steps of 4 fs.
 """
 
 from __future__ import annotations

@@ -7,12 +7,21 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.molecules.structure import FOLDED, Array, chignolin_path, fraction_native, native_contacts, read_pdb
+from benchmarks.molecules.structure import (
+    FOLDED,
+    Array,
+    Contacts,
+    chignolin_path,
+    fraction_native,
+    native_contacts,
+    read_pdb,
+)
 from ncprob._files import replacing
 
 LAG = 20.0  # ps between a frame and the one that is forecast
@@ -21,14 +30,14 @@ WATCHED = (1, 8)  # the distance that is forecast: Cα of residues 2 and 9
 
 @dataclass(frozen=True)
 class Frames:
-    """Positions in nm, the atoms, the time between frames in ps and the fraction of native contacts."""
+    """Positions in nm, the atoms, the time between frames in ps and the contacts of the native structure."""
 
     positions: Array  # (frames, atoms, 3), float32
     names: Array
     residues: Array
     bonds: Array  # (bonds, 2)
     interval: float
-    q: Array  # (frames,)
+    contacts: Contacts
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -43,12 +52,17 @@ class Frames:
         """Numbers of the Cα atoms."""
         return np.flatnonzero(self.names == "CA")
 
+    @cached_property
+    def q(self) -> Array:
+        """Fraction of native contacts of every frame."""
+        return fraction_native(self.positions[:, self.calpha], self.contacts)
+
     @property
     def folded(self) -> Array:
         """Whether each frame is in the folded state."""
         return self.q > FOLDED
 
-    @property
+    @cached_property
     def distance(self) -> Array:
         """The watched distance of every frame in nm."""
         first, second = self.calpha[list(WATCHED)]
@@ -65,7 +79,9 @@ class Frames:
                 residues=self.residues,
                 bonds=self.bonds,
                 interval=self.interval,
-                q=self.q.astype(np.float32),
+                contact_pairs=self.contacts.pairs,
+                contact_counts=self.contacts.counts,
+                contact_distances=self.contacts.distances,
             )
 
 
@@ -77,23 +93,22 @@ def load(path: Path, interval: float = 2.0, pdb: str | os.PathLike[str] | None =
         )
     if path.suffix == ".npz":
         with np.load(path, allow_pickle=False) as kept:
-            fields = {name: kept[name] for name in ("positions", "names", "residues", "bonds", "q")}
-            return Frames(**fields, interval=float(kept["interval"]))
+            fields = {name: kept[name] for name in ("positions", "names", "residues", "bonds")}
+            contacts = Contacts(*(kept[f"contact_{name}"] for name in ("pairs", "counts", "distances")))
+            return Frames(**fields, interval=float(kept["interval"]), contacts=contacts)
     return _read_trajectory(path, interval, pdb)
 
 
 def _read_trajectory(path: Path, interval: float, pdb: str | os.PathLike[str] | None) -> Frames:
     trajectory = _import_mdtraj().load(str(path), top=str(path.with_suffix(".pdb")))
     atoms = list(trajectory.topology.atoms)
-    names = np.array([atom.name for atom in atoms])
-    contacts = native_contacts(read_pdb(chignolin_path(pdb)))
     return Frames(
         trajectory.xyz,
-        names,
+        np.array([atom.name for atom in atoms]),
         np.array([atom.residue.index for atom in atoms]),
         np.array([(first.index, second.index) for first, second in trajectory.topology.bonds]),
         interval,
-        fraction_native(trajectory.xyz[:, names == "CA"], contacts),
+        native_contacts(read_pdb(chignolin_path(pdb))),
     )
 
 

@@ -145,15 +145,13 @@ def _wells(model: GoModel, strength: float) -> Any:
     wells.addGlobalParameter("width", WELL_WIDTH)
     wells.addPerBondParameter("depth")
     wells.addPerBondParameter("native")
-    for (i, j), weight, length in zip(
-        model.contacts, model.contact_weights, model.contact_distances, strict=True
-    ):
+    for (i, j), weight, length in zip(model.contacts, model.contact_weights, model.contact_distances, strict=True):
         wells.addBond(int(i), int(j), [strength * float(weight), float(length)])
     return wells
 
 
 def _repulsion(model: GoModel) -> Any:
-    """(ρ/r)¹² between particles more than three bonds apart that are no contact; ρ is never above the native distance."""
+    """(ρ/r)¹² between particles more than three bonds apart that are no contact; ρ is at most the native distance."""
     import openmm
 
     x, n = model.structure.positions, len(model.structure.names)

@@ -153,7 +153,7 @@ def _resume(run: Run, context: Any, trajectory: Path, checkpoint: Path) -> int:
     facts = json.loads(line)
     if facts["run"] != _identity(run):
         raise ValueError(
-            f"{checkpoint} belongs to another simulation ({facts['run']}). Remove it or choose another folder with --out."
+            f"{checkpoint} belongs to another simulation, {facts['run']}. Remove it or choose a folder with --out."
         )
     context.loadCheckpoint(state)
     cut_dcd(trajectory, facts["frames"], context.getSystem().getNumParticles(), run.steps_per_frame)
