@@ -35,7 +35,7 @@ class Forecast:
 
 
 @dataclass(frozen=True)
-class Test:
+class Truth:
     """What happened in the test run: states before and after, the distance after."""
 
     before: Array
@@ -44,7 +44,7 @@ class Test:
     block: int  # frames
 
     @classmethod
-    def of(cls, frames: Frames) -> Test:
+    def of(cls, frames: Frames) -> Truth:
         """Outcomes a lag after every frame."""
         lag = frames.lag
         block = max(1, round(BLOCK / frames.interval))
@@ -69,7 +69,7 @@ def mean_of(values: Array, among: Array, block: int) -> tuple[float, float]:
     return value, float(estimate.standard_error)
 
 
-def judged(forecast: Forecast, test: Test) -> dict[str, float]:
+def judged(forecast: Forecast, test: Truth) -> dict[str, float]:
     """Transition probabilities, Brier score and coverage of the band, overall and by the state before."""
     p, outcome = forecast.folded, test.after.astype(float)
     everywhere = np.ones(len(p), dtype=bool)
@@ -89,7 +89,7 @@ def judged(forecast: Forecast, test: Test) -> dict[str, float]:
     return scores
 
 
-def reliability(forecast: Forecast, test: Test, n_bins: int = 10) -> list[dict[str, Any]]:
+def reliability(forecast: Forecast, test: Truth, n_bins: int = 10) -> list[dict[str, Any]]:
     """Forecast and frequency in bins of equal width of the forecast; a reliable forecast has them equal."""
     number = np.minimum((forecast.folded * n_bins).astype(int), n_bins - 1)
     rows = []

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 import ncprob
-from benchmarks.molecules.analysis import LEVELS, Forecast, Test, correlation, judged, timescale
+from benchmarks.molecules.analysis import LEVELS, Forecast, Truth, correlation, judged, timescale
 from benchmarks.molecules.frames import Frames
 from benchmarks.molecules.structure import FOLDED, Array
 from ncprob import SpectralOperator, TimeLaggedPairs
@@ -237,4 +237,4 @@ def run(train: Frames, test: Frames, settings: Settings) -> Outcome:
         "timescale_se": float(kinetics.timescales(1, time_step=train.interval).standard_error[0]),
         "irreversibility_p": kinetics.reversibility().p_value,
     }
-    return Outcome(forecast, row | judged(forecast, Test.of(test)) | facts)
+    return Outcome(forecast, row | judged(forecast, Truth.of(test)) | facts)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.molecules import analysis
-from benchmarks.molecules.analysis import Forecast, Test
+from benchmarks.molecules.analysis import Forecast, Truth
 from benchmarks.molecules.experiment import RECIPES, Outcome
 from benchmarks.molecules.frames import Frames
 from benchmarks.molecules.structure import FOLDED, Array, events
@@ -35,7 +35,7 @@ def write_report(train: Frames, test: Frames, folder: Path, results: Path = RESU
         raise FileNotFoundError(
             f"There is no forecast in {folder}. Make one with `python -m benchmarks.molecules train {SHOWN}`."
         )
-    happened = Test.of(test)
+    happened = Truth.of(test)
     plain = analysis.baselines(train, test)
     rows = [counted(happened)]
     rows += [{"method": name} | values for name, values in analysis.references(train, test).items()]
@@ -53,7 +53,7 @@ def write_report(train: Frames, test: Frames, folder: Path, results: Path = RESU
     return as_text(rows)
 
 
-def counted(test: Test) -> dict[str, Any]:
+def counted(test: Truth) -> dict[str, Any]:
     """Transition probabilities of the test run by counting, with their errors."""
     row: dict[str, Any] = {"method": "counting, test run"}
     for name, among in (("p_fold_unfolded", ~test.before), ("p_fold_folded", test.before)):
@@ -64,7 +64,7 @@ def counted(test: Test) -> dict[str, Any]:
 def simulated(frames: Frames) -> dict[str, Any]:
     """How often a run folds, and where Q has its valley between the two modes."""
     foldings, unfoldings = events(frames.q)
-    test = Test.of(frames)
+    test = Truth.of(frames)
     return {
         "frames": len(frames),
         "ns": len(frames) * frames.interval / 1000,
@@ -140,7 +140,7 @@ def draw(test: Frames, forecast: Forecast, bins: list[dict[str, Any]], name: str
         left.errorbar(x, y, [line["frequency_se"] for line in lines], fmt="o-", ms=4, color=colour, label=method)
     left.set(xlabel="forecast probability to be folded after 20 ps", ylabel="frequency", title="Reliability")
     left.legend(frameon=False, fontsize=8)
-    right.hist(test.q, 60, (0, 1), density=True, color="#9bb3d4")
+    right.hist(test.q, 60, range=(0, 1), density=True, color="#9bb3d4")
     right.axvline(FOLDED, color="black", ls="--", lw=1)
     right.set(xlabel="fraction of native contacts Q; dashed: folded above", ylabel="density", title="Two states")
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -102,6 +102,11 @@ def native_contacts(structure: Structure) -> Contacts:
                 pairs.append((i, j))
                 counts.append(int(close.sum()))
                 lengths.append(distances[alpha[i], alpha[j]])
+    if not pairs:
+        raise ValueError(
+            f"The native structure must have residues in contact, heavy atoms within {CONTACT_DISTANCE:g} nm; it has none. "
+            "Give the structure of a folded protein."
+        )
     return Contacts(np.array(pairs), np.array(counts), np.array(lengths))
 
 
