@@ -22,11 +22,11 @@ def test_ornstein_uhlenbeck_has_powers_of_its_coefficient():
 
 
 def test_prinz_agrees_with_the_reference():
-    # The reference 0.9411 0.6706 0.4608 0.0161 and 0.0028 is of some 800 cells of width w: counting a step as if it ended
-    # in the middle of its cell adds w²/12 to its variance 2h, and with w → 0 it moves to the values below by up to 1.2 %.
-    # One and a half million runs of deeptime's simulator gave P(x' > 0 | x = −0.7) = 0.00266 ± 0.00004.
+    # The reference 0.9411 0.6706 0.4608 0.0161 and 0.0028 is of some 800 cells of width w: counting a step as if it
+    # ended in the middle of its cell adds w²/12 to its variance 2h; as w → 0 it moves by up to 1.5 %, to the values
+    # below. One and a half million runs of deeptime's simulator gave P(x' > 0 | x = −0.7) = 0.00266 ± 0.00004.
     prinz = PrinzPotential()
-    np.testing.assert_allclose(prinz.singular_values(4), [0.9411, 0.6706, 0.4608, 0.0161], rtol=0.0125)
+    np.testing.assert_allclose(prinz.singular_values(4), [0.9411, 0.6706, 0.4608, 0.0161], rtol=0.016)
     np.testing.assert_allclose(prinz.singular_values(4), [0.94202, 0.67398, 0.46359, 0.01634], atol=6e-6)
     np.testing.assert_allclose(1 - prinz.truth([[-0.7]]).cdf(0.0), 0.00266, atol=3 * 0.00004)
 

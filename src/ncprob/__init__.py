@@ -4,6 +4,7 @@ from ncprob import datasets, metrics, plotting, report, scoring
 from ncprob._version import __version__
 from ncprob.distribution import ConditionalDistribution
 from ncprob.estimators import NCPClassifier, NCPRegressor
+from ncprob.kinetics import Kinetics
 from ncprob.lagged import TimeLaggedPairs
 from ncprob.operator import SpectralOperator
 from ncprob.persistence import load
@@ -13,6 +14,7 @@ from ncprob.training import train
 __all__ = [
     "Box",
     "ConditionalDistribution",
+    "Kinetics",
     "NCPClassifier",
     "NCPRegressor",
     "SpectralOperator",

@@ -302,9 +302,10 @@ class TimeLaggedPairs:
         y = self._frames[positions + self.lag]
         return y if self._targets is None else y[:, self._targets]
 
-    def _pair(self, positions: Tensor) -> Batch:
-        """Networks take float32."""
-        return to_device(self._x(positions).float(), self._device), to_device(self._y(positions).float(), self._device)
+    def _pair(self, positions: Tensor, dtype: torch.dtype = torch.float32) -> Batch:
+        """x and y at some positions; networks take float32."""
+        x, y = self._x(positions).to(dtype), self._y(positions).to(dtype)
+        return to_device(x, self._device), to_device(y, self._device)
 
     def batches(self, batch_size: int, seed: int, start: int = 0) -> Iterator[Batch]:
         """Endless shuffled batches of equal size, float32."""
@@ -324,9 +325,9 @@ class TimeLaggedPairs:
             digest.update(part.contiguous().numpy().data)
         return digest.hexdigest()
 
-    def tensors(self) -> tuple[Tensor, Tensor]:
-        """All x and all y, float32; for example y as atoms of `SpectralOperator.distribution`."""
-        return self._pair(self._positions)
+    def tensors(self, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
+        """All x and all y; for example y as atoms of `SpectralOperator.distribution`."""
+        return self._pair(self._positions, dtype)
 
     def arrays(self) -> tuple[Any, Any]:
         """X and y for the estimators: arrays, or for data frames, data frames of the same library.

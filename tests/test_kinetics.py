@@ -1,0 +1,318 @@
+"""Questions about time, beside chains and processes whose transition operators are known."""
+
+import itertools
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import ncprob
+from ncprob import Kinetics, NCPRegressor, SpectralOperator, TimeLaggedPairs, datasets
+from ncprob.encoders import MLP
+from ncprob.kinetics import implied_timescales
+from tests.helpers import Lookup
+
+EDGES = [-np.inf, -0.5, 0.0, 0.5, np.inf]
+QUICK = {"n_resamples": 20}
+
+
+def intervals(edges, unit=1.0):
+    """States as callables on frames that are `unit` times the coordinate."""
+    return [lambda z, a=a, b=b: (z[:, 0] > a * unit) & (z[:, 0] <= b * unit) for a, b in itertools.pairwise(edges)]
+
+
+def learned(process, n_frames, n_trajectories, unit, rank=6, seed=0, max_steps=300):
+    """A shared encoder trained by the library on trajectories of a process; `unit` scales them to order one."""
+    pairs = TimeLaggedPairs(list(unit * process.trajectories(n_frames, n_trajectories, random_state=seed)), 1)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        encoder = MLP(1, (64, 64), rank)
+        operator = SpectralOperator(encoder, encoder, rank)
+    settings = {"max_steps": max_steps, "batch_size": 1024, "learning_rate": 1e-2, "device": "cpu", "progress": False}
+    ncprob.train(operator, pairs, **settings)
+    return operator.postprocess(pairs), pairs
+
+
+@pytest.fixture(scope="module")
+def prinz():
+    """20,000 pairs; the coordinate in units of a quarter, so that it varies by about two."""
+    process = datasets.PrinzPotential()
+    return process, *learned(process, 101, 200, unit=4.0)
+
+
+# ---------------------------------------------------------------- exact: chains on few states
+
+
+class Chain:
+    """A Markov chain with a one-hot encoder, whose features span every function of the state."""
+
+    def __init__(self, matrix, n_frames=400, n_trajectories=20, seed=0):
+        self.matrix, k = np.asarray(matrix), len(matrix)
+        rng = np.random.default_rng(seed)
+        self.stationary = np.linalg.matrix_power(self.matrix, 200)[0]
+        states = np.empty((n_trajectories, n_frames), dtype=int)
+        states[:, 0] = rng.choice(k, n_trajectories, p=self.stationary)
+        for t in range(1, n_frames):
+            edges = np.cumsum(self.matrix[states[:, t - 1]], axis=1)[:, :-1]
+            states[:, t] = (rng.random((n_trajectories, 1)) > edges).sum(axis=1)
+        self.pairs = TimeLaggedPairs(list(states), 1)
+        encoder = Lookup(torch.eye(k))
+        self.operator = SpectralOperator(encoder, encoder, k).postprocess(self.pairs)
+        self.states = [lambda z, i=i: z[:, 0] == i for i in range(k)]
+        counts = np.zeros((k, k))
+        x, y = (part[:, 0].long().numpy() for part in self.pairs.tensors())
+        np.add.at(counts, (x, y), 1)
+        self.counts = counts
+
+
+REVERSIBLE = [[0.7, 0.2, 0.1], [0.2, 0.6, 0.2], [0.1, 0.2, 0.7]]
+CYCLIC = [[0.6, 0.35, 0.05], [0.05, 0.6, 0.35], [0.35, 0.05, 0.6]]
+
+
+@pytest.mark.parametrize("matrix", [REVERSIBLE, CYCLIC])
+def test_features_of_all_states_give_the_counted_matrix(matrix):
+    chain = Chain(matrix)
+    kinetics = Kinetics(chain.operator, chain.pairs)
+    counted = chain.counts / chain.counts.sum(axis=1, keepdims=True)
+    found = kinetics.transition_matrix(chain.states, **QUICK)
+    np.testing.assert_allclose(found.value, counted, atol=1e-4)  # float32
+    np.testing.assert_allclose(kinetics.counted_matrix(chain.states, **QUICK).value, counted, atol=1e-12)
+    # and the true one within four standard errors of 7,980 transitions, a third from each state
+    np.testing.assert_allclose(counted, matrix, atol=4 * np.sqrt(0.25 / 2660))
+
+
+def test_powers_of_a_reversible_chain():
+    chain = Chain(REVERSIBLE)
+    kinetics = Kinetics(chain.operator, chain.pairs, reversible=True)
+    both = chain.counts + chain.counts.T
+    symmetric = both / both.sum(axis=1, keepdims=True)
+    x = torch.arange(3.0)[:, None]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a reversible chain is not warned of
+        for steps in (1, 2, 3, 5):
+            power = np.linalg.matrix_power(symmetric, steps)
+            # laws are carried by the y of the pairs, whose frequencies differ from symmetric ones by 1 in n
+            np.testing.assert_allclose(kinetics.forecast(chain.states[0], x, steps=steps), power[:, 0], atol=2e-3)
+            found = kinetics.transition_matrix(chain.states, steps=steps, **QUICK)
+            np.testing.assert_allclose(found.value, power, atol=2e-3)
+    # for a doubly stochastic matrix eigenvalues of the exact matrix are those of the process
+    exact = np.sort(np.linalg.eigvalsh(REVERSIBLE))[::-1][1:]
+    np.testing.assert_allclose(kinetics.values[:2], exact, atol=0.04)
+
+
+def test_with_all_features_the_error_is_that_of_counting():
+    chain = Chain(CYCLIC, n_frames=100, n_trajectories=5)
+    kinetics = Kinetics(chain.operator, chain.pairs)
+    found, counted = kinetics.transition_matrix(chain.states), kinetics.counted_matrix(chain.states)
+    np.testing.assert_allclose(found.standard_error, counted.standard_error, rtol=1e-3)
+    np.testing.assert_allclose(found.low, counted.low, atol=1e-3)
+    np.testing.assert_allclose(found.high, counted.high, atol=1e-3)
+    assert (counted.standard_error > 0.01).all()
+
+
+@pytest.mark.parametrize(("reversible", "steps"), [(False, 1), (True, 1), (True, 3)])
+def test_standard_errors_are_the_spread_over_data_sets(reversible, steps):
+    chains = [Chain(REVERSIBLE, n_frames=100, n_trajectories=5, seed=seed) for seed in range(40)]
+    made = [Kinetics(chain.operator, chain.pairs, reversible=reversible) for chain in chains]
+    found = [k.transition_matrix(c.states, steps=steps, n_resamples=60) for k, c in zip(made, chains, strict=True)]
+    spread = np.std([f.value.numpy() for f in found], axis=0)
+    claimed = np.mean([f.standard_error.numpy() for f in found], axis=0)
+    # the spread of 40 has an error of 11 %, nine of them of about 4 % together; the bootstrap is a little too small
+    assert 0.8 < np.mean(claimed / spread) < 1.15
+    exact = np.linalg.matrix_power(REVERSIBLE, steps)
+    inside = [(f.low.numpy() <= exact) & (f.high.numpy() >= exact) for f in found]
+    assert np.mean(inside) > 0.8  # of 0.9
+
+
+def rotation(angle, n=4000, decay=0.8, seed=0):
+    """x_{t+1} = decay · R(angle) x_t + noise in the plane: K = decay · R, so ‖K − Kᵀ‖ / ‖K + Kᵀ‖ = tan(angle)."""
+    rng = np.random.default_rng(seed)
+    turn = decay * np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+    x = np.zeros((n, 2))
+    for t in range(1, n):
+        x[t] = turn @ x[t - 1] + np.sqrt(1 - decay**2) * rng.standard_normal(2)
+    pairs = TimeLaggedPairs(x, 1)
+    encoder = nn.Identity()
+    return SpectralOperator(encoder, encoder, 2), pairs
+
+
+def test_asymmetry_of_a_rotation():
+    operator, pairs = rotation(0.3)
+    found = Kinetics(operator, pairs, reversible=True).reversibility()
+    assert abs(found.asymmetry - np.tan(0.3)) < 0.05  # error of an angle: 1/√n times √(1 − 0.8²)/0.8
+    assert found.p_value == 0.001
+    assert found.rejected
+
+
+def test_reversible_processes_are_not_rejected():
+    p_values = []
+    for seed in range(20):
+        operator, pairs = rotation(0.0, n=1000, seed=seed)
+        found = Kinetics(operator, pairs, reversible=True).reversibility(n_reversals=199)
+        p_values.append(found.p_value)
+    assert 0.3 < np.mean(p_values) < 0.7  # uniform: 0.5 ± 0.065
+    assert np.min(p_values) > 0.005
+
+
+def test_powers_of_what_is_not_reversible_are_warned_of():
+    operator, pairs = rotation(0.3)
+    kinetics = Kinetics(operator, pairs, reversible=True)
+    with pytest.warns(UserWarning, match=r"not reversible \(asymmetry 0.29, p-value 0.001\)"):
+        kinetics.forecast(lambda z: z[:, 0] > 0, torch.zeros(1, 2), steps=2)
+
+
+# ---------------------------------------------------------------- truths: processes, learned by the library
+
+
+def test_singular_values_of_ornstein_uhlenbeck():
+    process = datasets.OrnsteinUhlenbeck()
+    operator, pairs = learned(process, 201, 200, unit=1.0)
+    kinetics = Kinetics(operator, pairs, reversible=True)
+    exact = process.singular_values(3)
+    # a correlation of 40,000 dependent pairs has an error of about √((1 − a²)(1 + a)/(1 − a)/n) = 0.008
+    np.testing.assert_allclose(operator.singular_values[:3].numpy(), exact, atol=0.02)
+    np.testing.assert_allclose(kinetics.values[:3].numpy(), exact, atol=0.02)
+    times = kinetics.timescales(2, time_step=process.step * process.n_steps)
+    assert (np.abs(times.value.numpy() - process.timescales(2)) < 4 * times.standard_error.numpy()).all()
+    slow = kinetics.coordinates(torch.linspace(-2, 2, 9)[:, None], k=1)[:, 0].numpy()
+    assert abs(np.corrcoef(slow, np.linspace(-2, 2, 9))[0, 1]) > 0.99  # the first Hermite polynomial
+
+
+def test_prinz_singular_values_and_timescales(prinz):
+    process, operator, pairs = prinz
+    kinetics = Kinetics(operator, pairs, reversible=True)
+    np.testing.assert_allclose(kinetics.values[:3].numpy(), process.singular_values(3), atol=0.02)
+    times = kinetics.timescales(3, time_step=process.step * process.n_steps)
+    # an upper bound of what is learned is not exact: four standard errors for the slowest two
+    assert (np.abs(times.value.numpy() - process.timescales(3))[:2] < 4 * times.standard_error.numpy()[:2]).all()
+
+
+def test_prinz_laws_at_points(prinz):
+    process, operator, pairs = prinz
+    kinetics = Kinetics(operator, pairs)
+    law, exact = kinetics.distribution(torch.tensor([[-2.8], [0.8]])), process.truth([-0.7, 0.2])
+    # P(x' > 0 | −0.7) is 0.0026; a ratio learned from 20,000 pairs that is cut off at zero keeps up to 0.02 there
+    np.testing.assert_allclose(law.sf(0.0), 1 - exact.cdf(0.0), atol=0.02)
+    np.testing.assert_allclose(kinetics.forecast(lambda z: z[:, 0] > 0, torch.tensor([[-2.8], [0.8]])), law.sf(0.0))
+    # 10 and 90 % quantiles, of a coordinate that ranges over two
+    np.testing.assert_allclose(law.quantile([0.1, 0.9]) / 4, exact.quantile([0.1, 0.9]), atol=0.05)
+    observed = kinetics.distribution(torch.tensor([[-2.8], [0.8]]), observable=lambda z: z[:, 0] / 4)
+    np.testing.assert_allclose(observed.quantile([0.1, 0.9]), law.quantile([0.1, 0.9]) / 4, rtol=1e-6)
+
+
+def test_prinz_transition_matrix_beside_counting_and_the_exact_one(prinz):
+    process, operator, pairs = prinz
+    kinetics, states = Kinetics(operator, pairs), intervals(EDGES, 4.0)
+    exact = process.transition_matrix(EDGES)
+    found, counted = kinetics.transition_matrix(states), kinetics.counted_matrix(states)
+    np.testing.assert_allclose(found.value.sum(axis=1), 1.0, atol=1e-9)
+    # standard errors are at most 0.008; counting within four of them, the model within 0.02 more for its own bias
+    assert counted.standard_error.max() < 0.01
+    np.testing.assert_allclose(counted.value, exact, atol=0.03)
+    np.testing.assert_allclose(found.value, exact, atol=0.03)
+    np.testing.assert_allclose(found.value, counted.value, atol=0.03)
+    assert (found.low <= found.value).all()
+    assert (found.value <= found.high).all()
+    single = kinetics.transition_probability(states[0], states[1])
+    np.testing.assert_allclose(
+        [single.value, single.low, single.high], [found.value[0, 1], found.low[0, 1], found.high[0, 1]]
+    )
+
+
+@pytest.mark.parametrize("steps", [2, 3])
+def test_prinz_by_powers(prinz, steps):
+    process, operator, pairs = prinz
+    kinetics, later = Kinetics(operator, pairs, reversible=True), process.every(steps)
+    found = kinetics.transition_matrix(intervals(EDGES, 4.0), steps=steps)
+    np.testing.assert_allclose(found.value, later.transition_matrix(EDGES), atol=0.04)
+    points = np.linspace(-0.95, 0.95, 20)
+    forecast = kinetics.forecast(lambda z: z[:, 0] > 0, torch.tensor(4 * points[:, None]).float(), steps=[1, steps])
+    exact = [1 - p.truth(points).cdf(0.0) for p in (process, later)]
+    # largest on top of the barrier, where the truth rises from 0.1 to 0.9 over 0.2
+    assert np.abs(forecast.numpy() - np.transpose(exact)).mean() < 0.03
+
+
+def test_estimators_answer_the_same_questions():
+    process = datasets.OrnsteinUhlenbeck()
+    pairs = TimeLaggedPairs(list(process.trajectories(100, 20, random_state=0)), 1)
+    X, y = pairs.arrays()
+    model = NCPRegressor(max_steps=200, coordinates="residual", random_state=0).fit(X, y)
+    kinetics, states = Kinetics(model, pairs), intervals([-np.inf, 0.0, np.inf])
+    found = kinetics.transition_matrix(states, **QUICK)
+    assert isinstance(found.value, np.ndarray)
+    asked = model.given(X[:, 0] <= 0).prob(lambda z: z[:, 0] <= 0)
+    np.testing.assert_allclose(found.value[0, 0], asked[0], atol=1e-9)
+    # 1,980 pairs, half of them in each state: standard error of about 0.02
+    np.testing.assert_allclose(found.value, process.transition_matrix([-np.inf, 0.0, np.inf]), atol=0.06)
+    assert (found.standard_error < 0.03).all()
+    rows = np.array([[-1.0], [0.5]])
+    law = model.predict_distribution(rows)
+    np.testing.assert_array_equal(kinetics.forecast((0.0, np.inf), rows), law.prob((0.0, np.inf)))
+    np.testing.assert_array_equal(kinetics.distribution(rows).quantile(0.9), law.quantile(0.9))
+    with pytest.raises(ValueError, match="needs a SpectralOperator"):
+        kinetics.timescales()
+    with pytest.raises(ValueError, match="`observable` needs a SpectralOperator"):
+        kinetics.distribution(rows, observable=np.abs)
+    with pytest.raises(ValueError, match="`reversible` needs a SpectralOperator"):
+        Kinetics(model, pairs, reversible=True)
+    with pytest.raises(ValueError, match="`steps` must be 1"):
+        kinetics.forecast((0.0, np.inf), rows, steps=2)
+
+
+def test_implied_timescales():
+    np.testing.assert_allclose(implied_timescales(np.exp([-0.5, -2.0]), lag=3.0), [6.0, 1.5])
+    odd = implied_timescales(torch.tensor([1.0, 0.0, -0.3]), lag=1.0)
+    assert odd[0] == torch.inf
+    assert odd[1:].isnan().all()
+
+
+def test_frames_of_molecules():
+    """Frames of shape (atoms, 3): laws of a distance, states by a distance."""
+    rng = np.random.default_rng(0)
+    pairs = TimeLaggedPairs([rng.normal(size=(100, 4, 3)), rng.normal(size=(80, 4, 3))], 2)
+    encoder = nn.Sequential(nn.Flatten(), MLP(12, (8,), 3))
+    kinetics = Kinetics(SpectralOperator(encoder, encoder, 3).postprocess(pairs), pairs)
+    distance = lambda z: (z[:, 0] - z[:, 3]).norm(dim=1)  # noqa: E731
+    x = pairs.tensors()[0][:5]
+    assert kinetics.distribution(x, observable=distance).quantile([0.1, 0.9]).shape == (5, 2)
+    matrix = kinetics.transition_matrix([lambda z: distance(z) < 2, lambda z: distance(z) >= 2], **QUICK)
+    np.testing.assert_allclose(matrix.value.sum(axis=1), 1.0, atol=1e-9)
+    with pytest.raises(ValueError, match=r"`observable` must give one number or vector per frame; it gave shape \(176"):
+        kinetics.distribution(x)
+
+
+def test_bad_arguments():
+    chain = Chain(REVERSIBLE, n_frames=20, n_trajectories=2)
+    kinetics = Kinetics(chain.operator, chain.pairs)
+    two = SpectralOperator(nn.Identity(), nn.Identity(), 1)
+    for call, error, message in [
+        (lambda: Kinetics(chain.operator, chain.pairs.tensors()), TypeError, "`pairs` must be TimeLaggedPairs"),
+        (lambda: Kinetics(nn.Identity(), chain.pairs), TypeError, "`model` must be a SpectralOperator"),
+        (lambda: Kinetics(two, chain.pairs), ValueError, "`model` must be whitened"),
+        (lambda: Kinetics(two, chain.pairs, reversible=True), ValueError, "share one encoder; got two"),
+        (
+            lambda: Kinetics(chain.operator, chain.pairs, block_length=0),
+            ValueError,
+            "`block_length` must be at least 1",
+        ),
+        (lambda: kinetics.transition_matrix([lambda z: z[:, 0] > 99]), ValueError, "state 0 holds none"),
+        (lambda: kinetics.transition_matrix(lambda z: z[:, 0] > 0), TypeError, "`states` must be a list"),
+        (
+            lambda: kinetics.transition_matrix([lambda z: z[:, 0]]),
+            ValueError,
+            "`states` must return one boolean per row",
+        ),
+        (lambda: kinetics.transition_matrix(chain.states, confidence=90), ValueError, "`confidence` must lie in"),
+        (lambda: kinetics.transition_matrix(chain.states, steps=2), ValueError, "`steps` must be 1 unless"),
+        (
+            lambda: kinetics.forecast(chain.states[0], torch.zeros(1, 1), steps=0),
+            ValueError,
+            "`steps` must be at least",
+        ),
+        (kinetics.reversibility, ValueError, "`reversibility` compares x and y in the same features"),
+        (lambda: kinetics.timescales(0), ValueError, "`k` must be at least 1"),
+    ]:
+        with pytest.raises(error, match=message):
+            call()
