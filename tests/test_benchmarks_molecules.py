@@ -143,7 +143,7 @@ def native_file(tmp_path):
         for name, shift in zip(
             structure.BACKBONE, [(-1.2, 0, 0.8), (0, 0, 0), (1.2, 0, 0.8), (1.2, 0, 2.0)], strict=True
         ):
-            x, y, z = centre + np.array(shift)
+            x, y, z = centre + np.array(shift) + [0, 0, residue % 2]  # a straight chain has no torsions
             place = f"{x:8.3f}{y:8.3f}{z:8.3f}"
             lines.append(f"ATOM  {len(lines) + 1:5d}  {name:<3} ALA A{residue + 1:4d}    {place}  1.00  0.00")
     path = tmp_path / "native.pdb"

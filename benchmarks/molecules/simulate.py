@@ -71,7 +71,8 @@ def simulate(run: Run, folder: Path, pdb: str | os.PathLike[str] | None = None, 
     context.setPositions(positions)
     done = _resume(run, context, trajectory, checkpoint)
     if done == 0:
-        openmm.LocalEnergyMinimizer.minimize(context)
+        if run.system == "alanine":  # native structures are at rest already
+            openmm.LocalEnergyMinimizer.minimize(context, maxIterations=1000)
         context.setVelocitiesToTemperature(TEMPERATURE, run.seed + 1)
     with tqdm(total=run.n_frames, initial=done, desc=run.name, unit="frame", disable=not progress) as bar:
         while done < run.n_frames:

@@ -104,8 +104,8 @@ def native_contacts(structure: Structure) -> Contacts:
                 lengths.append(distances[alpha[i], alpha[j]])
     if not pairs:
         raise ValueError(
-            f"The native structure must have residues in contact, heavy atoms within {CONTACT_DISTANCE:g} nm; it has none. "
-            "Give the structure of a folded protein."
+            f"The native structure must have residues in contact, heavy atoms within {CONTACT_DISTANCE:g} nm; it has "
+            "none. Give the structure of a folded protein."
         )
     return Contacts(np.array(pairs), np.array(counts), np.array(lengths))
 
