@@ -112,6 +112,7 @@ def test_with_all_features_the_error_is_that_of_counting():
     assert (counted.standard_error > 0.01).all()
 
 
+@pytest.mark.filterwarnings("ignore:the pairs are not reversible")  # one in a hundred, by the level of the test
 @pytest.mark.parametrize(("reversible", "steps"), [(False, 1), (True, 1), (True, 3)])
 def test_standard_errors_are_the_spread_over_data_sets(reversible, steps):
     chains = [Chain(REVERSIBLE, n_frames=100, n_trajectories=5, seed=seed) for seed in range(40)]
@@ -195,7 +196,10 @@ def test_prinz_laws_at_points(prinz):
     law, exact = kinetics.distribution(torch.tensor([[-2.8], [0.8]])), process.truth([-0.7, 0.2])
     # P(x' > 0 | −0.7) is 0.0026; a ratio learned from 20,000 pairs that is cut off at zero keeps up to 0.02 there
     np.testing.assert_allclose(law.sf(0.0), 1 - exact.cdf(0.0), atol=0.02)
-    np.testing.assert_allclose(kinetics.forecast(lambda z: z[:, 0] > 0, torch.tensor([[-2.8], [0.8]])), law.sf(0.0))
+    forecast = kinetics.forecast(lambda z: z[:, 0] > 0, torch.tensor([[-2.8], [0.8]]))
+    np.testing.assert_allclose(forecast, 1 - exact.cdf(0.0), atol=0.02)
+    indicator = kinetics.distribution(torch.tensor([[-2.8], [0.8]]), observable=lambda z: (z[:, 0] > 0).double())
+    np.testing.assert_allclose(forecast, indicator.mean(), rtol=1e-6)
     # 10 and 90 % quantiles, of a coordinate that ranges over two
     np.testing.assert_allclose(law.quantile([0.1, 0.9]) / 4, exact.quantile([0.1, 0.9]), atol=0.05)
     observed = kinetics.distribution(torch.tensor([[-2.8], [0.8]]), observable=lambda z: z[:, 0] / 4)
@@ -216,9 +220,9 @@ def test_prinz_transition_matrix_beside_counting_and_the_exact_one(prinz):
     assert (found.low <= found.value).all()
     assert (found.value <= found.high).all()
     single = kinetics.transition_probability(states[0], states[1])
-    np.testing.assert_allclose(
-        [single.value, single.low, single.high], [found.value[0, 1], found.low[0, 1], found.high[0, 1]]
-    )
+    # asked about one state only, all others are one: another repair of negative ratios, by a fraction of the error
+    expected = [found.value[0, 1], found.low[0, 1], found.high[0, 1]]
+    np.testing.assert_allclose([single.value, single.low, single.high], expected, atol=2e-3)
 
 
 @pytest.mark.parametrize("steps", [2, 3])

@@ -98,6 +98,10 @@ class Kinetics:
 
     Notes
     -----
+    For an operator, the ratio 1 + Σ_k σ_k u_k(x) v_k(y) is averaged over the y of each state before it is cut off at
+    zero, so that rare transitions are not made frequent by noise of single points; asking `distribution` for the
+    probability of a set cuts off at every point first. The two differ where the model errs.
+
     Sampling errors come from a bootstrap over blocks of neighbouring pairs (`ncprob.resampling`). For an operator, the
     closed-form part is computed again for every resample: means, covariances and singular values within the learned
     features; the encoders stay. For an estimator, the error is that of counting transitions: the error of a model that

@@ -332,8 +332,9 @@ class TimeLaggedPairs:
     def arrays(self) -> tuple[Any, Any]:
         """X and y for the estimators: arrays, or for data frames, data frames of the same library.
 
-        y of a single target has shape (n,), or is a series. Rows are in the order of time, so do not let an estimator
-        hold out random ones: pass a block of `split` as `validation_data`.
+        y of a single target has shape (n,), or is a series. In pandas both have the index of time t, when the forecast
+        is made, so that they align with each other and with predictions. Rows are in the order of time, so do not let
+        an estimator hold out random ones: pass a block of `split` as `validation_data`.
 
         Examples
         --------
@@ -355,7 +356,7 @@ class TimeLaggedPairs:
             origin = self._positions.numpy()
             return (
                 frames.table_of_rows(self._tables, origin, labels, X),
-                frames.table_of_rows(self._tables, origin + self.lag, goals, y, single=True),
+                frames.table_of_rows(self._tables, origin, goals, y, single=True),
             )
         return X, y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
 

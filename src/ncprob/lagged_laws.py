@@ -92,20 +92,31 @@ class OperatorLaws:
         masks = [membership(state, x if side == "x" else y, "states", lambda t: t) for x, y, _ in chunks]
         return torch.cat(masks).cpu()
 
-    def _laws(self, values: Tensor, left: Tensor, steps: int) -> ConditionalDistribution:
-        weights = self.values.to(left.dtype) ** steps
-        return ConditionalDistribution(Support(values.to(left.device), self._right), left * weights)
+    def _laws(self, support: Support, left: Tensor, steps: int) -> ConditionalDistribution:
+        return ConditionalDistribution(support, left * self.values.to(left.dtype) ** steps)
+
+    def _patterns(self, reached: Tensor) -> Support:
+        """One atom for all y in the same states, with its mean features.
+
+        The ratio of a set is the mean of the ratios of its points; taken before negative ratios are cut off, noise of
+        single points cancels. Cutting off first would make rare transitions look more frequent.
+        """
+        patterns, group = reached.to(self._right.device).unique(dim=0, return_inverse=True)
+        counts = group.bincount()
+        total = patterns.new_zeros(len(patterns), self._right.shape[1])
+        total.index_add_(0, group, self._right.to(patterns.dtype))
+        return Support(patterns, (total / counts[:, None]).to(self._right.dtype), counts.to(patterns.dtype))
 
     def given(self, mask: Tensor, states: Sequence[State], reached: Tensor, steps: int) -> Tensor:
         """Probabilities of the states given x among the rows of `mask`: means of their indicators."""
-        laws = self._laws(reached, self._left, steps)
+        laws = self._laws(self._patterns(reached), self._left, steps)
         rows = TrainingRows(laws, torch.ones(len(mask), dtype=torch.float64, device=self._left.device))
         return rows.given(mask.to(self._left.device), None).mean().reshape(-1).cpu()
 
     def forecast(self, state: State, x: Any, steps: int) -> Tensor:
         """Probability of the state for every row of x."""
-        values = self.inside(state, "y").double()
-        return self._laws(values, by_chunks(self.spectrum.left, x, self.chunk_size), steps).mean()
+        support = self._patterns(self.inside(state, "y").double()[:, None])
+        return self._laws(support, by_chunks(self.spectrum.left, x, self.chunk_size), steps).mean()
 
     def distribution(self, x: Any, observable: Callable[[Any], Any] | None, steps: int) -> ConditionalDistribution:
         """Law of an observable of y for every row of x."""
@@ -116,7 +127,8 @@ class OperatorLaws:
                 "`observable` must give one number or vector per frame; it gave shape "
                 f"{tuple(values.shape)} for {len(self.pairs)} frames. Reduce it, for example to a distance."
             )
-        return self._laws(values, by_chunks(self.spectrum.left, x, self.chunk_size), steps)
+        support = Support.compressed(values.double().to(self._right.device), self._right)
+        return self._laws(support, by_chunks(self.spectrum.left, x, self.chunk_size), steps)
 
 
 class EstimatorLaws:
