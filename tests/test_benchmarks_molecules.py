@@ -231,6 +231,19 @@ def test_markov_values_of_a_two_state_chain():
     assert analysis.markov_values(state, 1, 3)[0] == pytest.approx(0.85, abs=0.03)
 
 
+def test_markov_values_count_both_directions():
+    """Round and round in three states: backwards it is as often seen as forwards, so P = ½ off the diagonal."""
+    np.testing.assert_allclose(analysis.markov_values(np.arange(3001) % 3, 1, 3), [-0.5, -0.5], atol=1e-6)
+
+
+def test_what_happened_is_a_lag_after_what_was_seen():
+    run, state = folding(50, seed=7)
+    truth = Truth.of(run)
+    assert truth.before.tolist() == (state[:-10] == 1).tolist()
+    assert truth.after.tolist() == (state[10:] == 1).tolist()
+    np.testing.assert_array_equal(truth.distance, run.distance[10:])
+
+
 def test_baselines_count_on_the_training_run():
     train, state = folding(3000, seed=1)
     test, later = folding(500, seed=2)
