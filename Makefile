@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo test test-slow check format docs clean bench bench-setup paper paper-quick paper-report
+.PHONY: help setup demo test test-slow check format docs clean bench bench-setup paper paper-quick paper-report molecules
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
@@ -58,5 +58,9 @@ paper: bench-setup  ## all experiments, most with ten seeds: hours to days, resu
 paper-report: $(STAMP)  ## write benchmarks/report.md, docs/benchmarks.md and their plots from benchmarks/results
 	$(BIN)/python -m benchmarks.report
 
+molecules: $(STAMP)  ## simulate a protein that folds, learn its dynamics, compare with counting: some 10 minutes on two cores, resumable
+	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt -e '.[dev,md]' 'deeptime>=0.4.4'
+	$(BIN)/python -m benchmarks.molecules all
+
 clean:  ## remove what the other targets made
-	rm -rf $(VENV) demo-output paper-quick .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist docs/_build docs/gallery docs/api/generated
+	rm -rf $(VENV) demo-output paper-quick molecules-output .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist docs/_build docs/gallery docs/api/generated

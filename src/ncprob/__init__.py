@@ -1,6 +1,6 @@
 """ncprob: learn a conditional distribution once, then ask it anything."""
 
-from ncprob import datasets, metrics, plotting, report, scoring
+from ncprob import datasets, metrics, molecules, plotting, report, scoring
 from ncprob._version import __version__
 from ncprob.distribution import ConditionalDistribution
 from ncprob.estimators import NCPClassifier, NCPRegressor
@@ -23,6 +23,7 @@ __all__ = [
     "datasets",
     "load",
     "metrics",
+    "molecules",
     "plotting",
     "report",
     "scoring",

@@ -1,0 +1,120 @@
+"""Frames of a simulation with what is asked about them: from DCD and PDB files by mdtraj, or from one .npz file.
+
+An .npz file holds all that training needs, so that a machine with an accelerator needs neither OpenMM nor mdtraj.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.molecules.structure import (
+    FOLDED,
+    Array,
+    Contacts,
+    chignolin_path,
+    fraction_native,
+    native_contacts,
+    read_pdb,
+)
+from ncprob._files import replacing
+
+LAG = 20.0  # ps between a frame and the one that is forecast
+WATCHED = (1, 8)  # the distance that is forecast: Cα of residues 2 and 9
+
+
+@dataclass(frozen=True)
+class Frames:
+    """Positions in nm, the atoms, the time between frames in ps and the contacts of the native structure."""
+
+    positions: Array  # (frames, atoms, 3), float32
+    names: Array
+    residues: Array
+    bonds: Array  # (bonds, 2)
+    interval: float
+    contacts: Contacts
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    @property
+    def lag(self) -> int:
+        """`LAG` in frames."""
+        return max(1, round(LAG / self.interval))
+
+    @property
+    def calpha(self) -> Array:
+        """Numbers of the Cα atoms."""
+        return np.flatnonzero(self.names == "CA")
+
+    @cached_property
+    def q(self) -> Array:
+        """Fraction of native contacts of every frame."""
+        return fraction_native(self.positions[:, self.calpha], self.contacts)
+
+    @property
+    def folded(self) -> Array:
+        """Whether each frame is in the folded state."""
+        return self.q > FOLDED
+
+    @cached_property
+    def distance(self) -> Array:
+        """The watched distance of every frame in nm."""
+        first, second = self.calpha[list(WATCHED)]
+        return np.linalg.norm(self.positions[:, first] - self.positions[:, second], axis=-1)
+
+    def save(self, path: Path) -> None:
+        """Write one .npz file."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as partial, partial.open("wb") as file:
+            np.savez(
+                file,
+                positions=self.positions.astype(np.float32),
+                names=self.names,
+                residues=self.residues,
+                bonds=self.bonds,
+                interval=self.interval,
+                contact_pairs=self.contacts.pairs,
+                contact_counts=self.contacts.counts,
+                contact_distances=self.contacts.distances,
+            )
+
+
+def load(path: Path, interval: float = 2.0, pdb: str | os.PathLike[str] | None = None) -> Frames:
+    """Frames of an .npz file, or of a trajectory file with its topology in a PDB file of the same name."""
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"The trajectory {path} is not there. Make it with `python -m benchmarks.molecules simulate`."
+        )
+    if path.suffix == ".npz":
+        with np.load(path, allow_pickle=False) as kept:
+            fields = {name: kept[name] for name in ("positions", "names", "residues", "bonds")}
+            contacts = Contacts(*(kept[f"contact_{name}"] for name in ("pairs", "counts", "distances")))
+            return Frames(**fields, interval=float(kept["interval"]), contacts=contacts)
+    return _read_trajectory(path, interval, pdb)
+
+
+def _read_trajectory(path: Path, interval: float, pdb: str | os.PathLike[str] | None) -> Frames:
+    trajectory = _import_mdtraj().load(str(path), top=str(path.with_suffix(".pdb")))
+    atoms = list(trajectory.topology.atoms)
+    return Frames(
+        trajectory.xyz,
+        np.array([atom.name for atom in atoms]),
+        np.array([atom.residue.index for atom in atoms]),
+        np.array([(first.index, second.index) for first, second in trajectory.topology.bonds]),
+        interval,
+        native_contacts(read_pdb(chignolin_path(pdb))),
+    )
+
+
+def _import_mdtraj() -> Any:
+    try:
+        import mdtraj
+    except ImportError as error:
+        raise ImportError("Trajectory files need mdtraj, which is not installed: pip install 'ncprob[md]'.") from error
+    return mdtraj

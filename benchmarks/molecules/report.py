@@ -1,0 +1,154 @@
+"""Tables and picture of the experiment, from the forecasts that `train` has written."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.molecules import analysis
+from benchmarks.molecules.analysis import Forecast, Truth
+from benchmarks.molecules.experiment import RECIPES, Outcome
+from benchmarks.molecules.frames import Frames
+from benchmarks.molecules.structure import FOLDED, Array, events
+from benchmarks.records import RESULTS
+
+PICTURES = Path(__file__).resolve().parents[2] / "docs" / "images"
+PICTURE = "molecules.png"
+SHOWN = "schnet"  # the forecast in the picture
+SCORES = ["method", "sigma1", "sigma1_train", "sigma2", "timescale", "timescale_se", "p_fold_unfolded", "p_fold_folded"]
+SCORES += ["p_fold_unfolded_se", "p_fold_folded_se", "brier", "brier_se", "coverage", "coverage_se"]
+SCORES += ["coverage_unfolded", "coverage_unfolded_se", "coverage_folded", "coverage_folded_se", "irreversibility_p"]
+SCORES += ["steps", "best_step", "seconds", "steps_per_second", "batch_size", "learning_rate", "gamma", "parameters"]
+SCORES += ["seed", "device", "version"]
+RELIABILITY = ["method", "bin", "n", "forecast", "frequency", "frequency_se"]
+SIMULATIONS = ["run", "frames", "ns", "folded", "foldings", "unfoldings", "valley", "p_fold_unfolded", "p_fold_folded"]
+
+
+def write_report(train: Frames, test: Frames, folder: Path, results: Path = RESULTS, pictures: Path = PICTURES) -> str:
+    """Write molecules*.csv and the picture; returns the main table as text."""
+    outcomes = {name: Outcome.load(path) for name in RECIPES if (path := folder / f"forecast-{name}.npz").exists()}
+    if not outcomes:
+        raise FileNotFoundError(
+            f"There is no forecast in {folder}. Make one with `python -m benchmarks.molecules train {SHOWN}`."
+        )
+    happened = Truth.of(test)
+    plain = analysis.baselines(train, test)
+    rows = [counted(happened)]
+    rows += [{"method": name} | values for name, values in analysis.references(train, test).items()]
+    rows += [{"method": name} | analysis.judged(forecast, happened) for name, forecast in plain.items()]
+    rows += [outcome.row for outcome in outcomes.values()]
+    forecasts = plain | {name: outcome.forecast for name, outcome in outcomes.items()}
+    bins = [{"method": name} | line for name, f in forecasts.items() for line in analysis.reliability(f, happened)]
+    runs = [{"run": name} | simulated(frames) for name, frames in (("train", train), ("test", test))]
+    results.mkdir(parents=True, exist_ok=True)
+    write_csv(results / "molecules.csv", SCORES, rows)
+    write_csv(results / "molecules-reliability.csv", RELIABILITY, bins)
+    write_csv(results / "molecules-simulation.csv", SIMULATIONS, runs)
+    shown = SHOWN if SHOWN in outcomes else next(iter(outcomes))
+    draw(test, outcomes[shown].forecast, bins, shown, pictures / PICTURE)
+    return as_text(rows)
+
+
+def counted(test: Truth) -> dict[str, Any]:
+    """Transition probabilities of the test run by counting, with their errors."""
+    row: dict[str, Any] = {"method": "counting, test run"}
+    for name, among in (("p_fold_unfolded", ~test.before), ("p_fold_folded", test.before)):
+        row[name], row[f"{name}_se"] = analysis.mean_of(test.after, among, test.block)
+    return row
+
+
+def simulated(frames: Frames) -> dict[str, Any]:
+    """How often a run folds, and where Q has its valley between the two modes."""
+    foldings, unfoldings = events(frames.q)
+    test = Truth.of(frames)
+    return {
+        "frames": len(frames),
+        "ns": len(frames) * frames.interval / 1000,
+        "folded": float(frames.folded.mean()),
+        "foldings": foldings,
+        "unfoldings": unfoldings,
+        "valley": valley(frames.q),
+        "p_fold_unfolded": float(test.after[~test.before].mean()),
+        "p_fold_folded": float(test.after[test.before].mean()),
+    }
+
+
+def valley(q: Array, bins: int = 20) -> float:
+    """Q with the fewest frames between the fullest bins of its lower and upper half."""
+    counts, edges = np.histogram(q, bins, (0, 1))
+    low, high = int(counts[: bins // 2 - 2].argmax()), bins // 2 + int(counts[bins // 2 :].argmax())
+    return float(edges[low + counts[low : high + 1].argmin()] + 0.5 / bins)
+
+
+def write_csv(path: Path, columns: list[str], rows: Iterable[dict[str, Any]]) -> None:
+    """Numbers with five digits."""
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        for row in rows:
+            values = (row.get(name, "") for name in columns)
+            writer.writerow([f"{value:.5g}" if isinstance(value, float) else value for value in values])
+
+
+def as_text(rows: list[dict[str, Any]]) -> str:
+    """The scores that matter, one line per method."""
+    names = ["sigma1", "timescale", "p_fold_unfolded", "p_fold_folded", "brier", "coverage", "coverage_unfolded"]
+    names += ["coverage_folded", "steps", "seconds"]
+    lines = [f"{'method':26}" + "".join(f"{name:>19}" for name in names)]
+    for row in rows:
+        cells = (row.get(name) for name in names)
+        lines.append(f"{row['method']:26}" + "".join(f"{'' if c is None else format(c, '.4g'):>19}" for c in cells))
+    return "\n".join(lines)
+
+
+def draw(test: Frames, forecast: Forecast, bins: list[dict[str, Any]], name: str, path: Path) -> None:
+    """The paper's figure (distance over time, mean and quantiles, states shaded), with reliability and Q beside it."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    assert forecast.mean is not None
+    lag, ps = test.lag, test.interval
+    n = len(forecast.folded)
+    start = busiest_window(test.folded, width := min(n, round(1500 / ps)))
+    shown = slice(start, start + width)
+    time = (np.arange(n) + lag)[shown] * ps / 1000
+    figure = plt.figure(figsize=(11, 6), layout="constrained")
+    above, below = figure.add_gridspec(2, 1, height_ratios=(3, 2))
+    axes = figure.add_subplot(above)
+    left, right = (figure.add_subplot(place) for place in below.subgridspec(1, 2))
+    folded = test.folded[lag:][shown]
+    whole = axes.get_xaxis_transform()
+    axes.fill_between(time, 0, 1, where=folded, transform=whole, color="#dbe7f4", lw=0, label="folded")
+    axes.plot(time, test.distance[lag:][shown] * 10, color="#4c72b0", lw=0.8, label="simulation")
+    axes.plot(time, forecast.mean[shown] * 10, color="#dd8452", lw=1.2, label="forecast 20 ps before: mean")
+    for edge, label in ((forecast.low, "10 % and 90 % quantiles"), (forecast.high, None)):
+        axes.plot(time, np.asarray(edge)[shown] * 10, color="0.35", lw=0.7, label=label)
+    axes.set(xlabel="time (ns)", ylabel="distance Cα 2–9 (Å)", xlim=(time[0], time[-1]), title=f"Test run, {name}")
+    axes.legend(frameon=False, ncols=4, loc="upper center", fontsize=8)
+    axes.margins(y=0.15)
+    colours = {"two-state": "#8c8c8c", "Q-bins": "#55a868", name: "#c1272d"}
+    left.plot([0, 1], [0, 1], "k--", lw=0.8)
+    for method, colour in colours.items():
+        lines = [line for line in bins if line["method"] == method]
+        x, y = [line["forecast"] for line in lines], [line["frequency"] for line in lines]
+        left.errorbar(x, y, [line["frequency_se"] for line in lines], fmt="o-", ms=4, color=colour, label=method)
+    left.set(xlabel="forecast probability to be folded after 20 ps", ylabel="frequency", title="Reliability")
+    left.legend(frameon=False, fontsize=8)
+    right.hist(test.q, 60, range=(0, 1), density=True, color="#9bb3d4")
+    right.axvline(FOLDED, color="black", ls="--", lw=1)
+    right.set(xlabel="fraction of native contacts Q; dashed: folded above", ylabel="density", title="Two states")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def busiest_window(folded: Array, width: int) -> int:
+    """Start of the first window whose share of folded frames is closest to one half: both states are seen there."""
+    share = np.convolve(folded.astype(float), np.ones(width) / width, mode="valid")
+    return int(np.abs(share - 0.5).argmin())
