@@ -193,7 +193,7 @@ def circle(data: Frame) -> str:
 
 Y is normal given the angle θ of a circle hidden in R^d, n = {successes(data)["n"].max():,}. The paper's KS at θ = 1,
 1.57, 3.14 and 5: {text}. Up to six runs shared the
-accelerator: seconds compare methods and dimensions, one run alone takes about half of them.
+accelerator: seconds compare methods and dimensions only.
 
 {_by_angle(data)}
 {failures(data)}"""
