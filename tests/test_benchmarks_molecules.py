@@ -316,6 +316,15 @@ def test_report_writes_tables_and_picture(runs, outcome, tmp_path):
         report.write_report(*runs, tmp_path / "results")
 
 
+def test_valley_between_two_modes():
+    rng = np.random.default_rng(0)
+    q = np.concatenate([0.1 + 0.06 * rng.standard_normal(2000), 0.8 + 0.1 * rng.standard_normal(5000)]).clip(0, 1)
+    place, depth = report.valley(q)
+    assert 0.25 < place < 0.5  # four standard deviations from both modes
+    assert depth < 0.05
+    assert report.valley(rng.random(5000))[1] > 0.7
+
+
 def test_frames_are_kept(runs, tmp_path):
     runs[0].save(tmp_path / "a.npz")
     again = frames.load(tmp_path / "a.npz")

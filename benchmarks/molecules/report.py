@@ -19,13 +19,15 @@ from benchmarks.records import RESULTS
 PICTURES = Path(__file__).resolve().parents[2] / "docs" / "images"
 PICTURE = "molecules.png"
 SHOWN = "schnet"  # the forecast in the picture
+FEWEST = 50  # frames in a bin of the picture
 SCORES = ["method", "sigma1", "sigma1_train", "sigma2", "timescale", "timescale_se", "p_fold_unfolded", "p_fold_folded"]
 SCORES += ["p_fold_unfolded_se", "p_fold_folded_se", "brier", "brier_se", "coverage", "coverage_se"]
 SCORES += ["coverage_unfolded", "coverage_unfolded_se", "coverage_folded", "coverage_folded_se", "irreversibility_p"]
 SCORES += ["steps", "best_step", "seconds", "steps_per_second", "batch_size", "learning_rate", "gamma", "parameters"]
 SCORES += ["seed", "device", "version"]
 RELIABILITY = ["method", "bin", "n", "forecast", "frequency", "frequency_se"]
-SIMULATIONS = ["run", "frames", "ns", "folded", "foldings", "unfoldings", "valley", "p_fold_unfolded", "p_fold_folded"]
+SIMULATIONS = ["run", "frames", "ns", "folded", "foldings", "unfoldings", "valley", "valley_depth"]
+SIMULATIONS += ["p_fold_unfolded", "p_fold_folded"]
 
 
 def write_report(train: Frames, test: Frames, folder: Path, results: Path = RESULTS, pictures: Path = PICTURES) -> str:
@@ -64,6 +66,7 @@ def counted(test: Truth) -> dict[str, Any]:
 def simulated(frames: Frames) -> dict[str, Any]:
     """How often a run folds, and where Q has its valley between the two modes."""
     foldings, unfoldings = events(frames.q)
+    place, depth = valley(frames.q)
     test = Truth.of(frames)
     return {
         "frames": len(frames),
@@ -71,17 +74,20 @@ def simulated(frames: Frames) -> dict[str, Any]:
         "folded": float(frames.folded.mean()),
         "foldings": foldings,
         "unfoldings": unfoldings,
-        "valley": valley(frames.q),
+        "valley": place,
+        "valley_depth": depth,
         "p_fold_unfolded": float(test.after[~test.before].mean()),
         "p_fold_folded": float(test.after[test.before].mean()),
     }
 
 
-def valley(q: Array, bins: int = 20) -> float:
-    """Q with the fewest frames between the fullest bins of its lower and upper half."""
-    counts, edges = np.histogram(q, bins, (0, 1))
-    low, high = int(counts[: bins // 2 - 2].argmax()), bins // 2 + int(counts[bins // 2 :].argmax())
-    return float(edges[low + counts[low : high + 1].argmin()] + 0.5 / bins)
+def valley(q: Array, width: float = 0.1) -> tuple[float, float]:
+    """Q between the modes around which fewest frames lie, and their share of those around the smaller mode."""
+    centres = np.linspace(width / 2, 1 - width / 2, 37)
+    frames = np.array([(np.abs(q - centre) <= width / 2).mean() for centre in centres])
+    low, high = frames[centres < 0.3].argmax(), (frames * (centres > 0.5)).argmax()
+    lowest = low + frames[low : high + 1].argmin()
+    return float(centres[lowest]), float(frames[lowest] / min(frames[low], frames[high]))
 
 
 def write_csv(path: Path, columns: list[str], rows: Iterable[dict[str, Any]]) -> None:
@@ -135,7 +141,7 @@ def draw(test: Frames, forecast: Forecast, bins: list[dict[str, Any]], name: str
     colours = {"two-state": "#8c8c8c", "Q-bins": "#55a868", name: "#c1272d"}
     left.plot([0, 1], [0, 1], "k--", lw=0.8)
     for method, colour in colours.items():
-        lines = [line for line in bins if line["method"] == method]
+        lines = [line for line in bins if line["method"] == method and line["n"] >= FEWEST]
         x, y = [line["forecast"] for line in lines], [line["frequency"] for line in lines]
         left.errorbar(x, y, [line["frequency_se"] for line in lines], fmt="o-", ms=4, color=colour, label=method)
     left.set(xlabel="forecast probability to be folded after 20 ps", ylabel="frequency", title="Reliability")
