@@ -364,7 +364,7 @@ class Kinetics:
         check_integer(k, "k", minimum=1)
         check_number(time_step, "time_step", minimum=0, open_ends=True)
         lag = self.pairs.lag * time_step
-        value = implied_timescales(self._spectrum().values.double()[:k], lag)
+        value = implied_timescales(self._spectrum().values.double().cpu()[:k], lag)
         left, right = self._model.features()
         r = left.shape[1]
 

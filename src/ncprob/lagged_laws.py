@@ -65,9 +65,9 @@ def symmetrised(operator: SpectralOperator, pairs: TimeLaggedPairs, chunk_size: 
 
 
 def by_chunks(function: Callable[[Any], Tensor], x: Any, size: int) -> Tensor:
-    """Concatenate function(part) over parts of a tensor, without gradients."""
+    """Concatenate function(part) over parts of frames, float32 as networks take them, without gradients."""
     with torch.no_grad():
-        return torch.cat([function(part) for part in x.split(size)])
+        return torch.cat([function(part) for part in torch.as_tensor(x).float().split(size)])
 
 
 class OperatorLaws:

@@ -148,7 +148,7 @@ class SpectralOperator(nn.Module):
 
         Parameters
         ----------
-        pairs : (x, y), (x, y, weights), Dataset or DataLoader
+        pairs : (x, y), (x, y, weights), TimeLaggedPairs, Dataset or DataLoader
             The whole training set.
         kind : {"none", "centering", "whitening"}
             What to do; `"none"` restores the trained features.

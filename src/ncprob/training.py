@@ -71,7 +71,7 @@ def train(
     ----------
     operator : SpectralOperator
         Trained in place; its post-processing is undone first.
-    pairs : (x, y), (x, y, weights), Dataset or DataLoader
+    pairs : (x, y), (x, y, weights), TimeLaggedPairs, Dataset or DataLoader
         Training pairs; with weights, rows are drawn in proportion.
     loss : {"covariance", "u_statistic", "paired", "cross_fitted"}
         Estimate of L, see `ncprob.losses`. `"cross_fitted"` needs whitening afterwards: it does not use the singular
