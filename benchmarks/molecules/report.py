@@ -20,6 +20,20 @@ PICTURES = Path(__file__).resolve().parents[2] / "docs" / "images"
 PICTURE = "molecules.png"
 SHOWN = "schnet"  # the forecast in the picture
 FEWEST = 50  # frames in a bin of the picture
+GUIDE = Path(__file__).resolve().parents[2] / "docs" / "molecules.md"
+MARKS = ("<!-- made by `make molecules` -->", "<!-- end -->")
+HEADS = {
+    "method": "method",
+    "sigma1": "σ₁ on the test run",
+    "timescale": "timescale, ps",
+    "p_fold_unfolded": "P(folded later \\| unfolded)",
+    "p_fold_folded": "P(folded later \\| folded)",
+    "brier": "Brier",
+    "coverage": "in the 80 % band",
+    "coverage_unfolded": "from unfolded",
+    "coverage_folded": "from folded",
+    "steps": "steps",
+}
 SCORES = ["method", "sigma1", "sigma1_train", "sigma2", "timescale", "timescale_se", "p_fold_unfolded", "p_fold_folded"]
 SCORES += ["p_fold_unfolded_se", "p_fold_folded_se", "brier", "brier_se", "coverage", "coverage_se"]
 SCORES += ["coverage_unfolded", "coverage_unfolded_se", "coverage_folded", "coverage_folded_se", "irreversibility_p"]
@@ -30,8 +44,10 @@ SIMULATIONS = ["run", "frames", "ns", "folded", "foldings", "unfoldings", "valle
 SIMULATIONS += ["p_fold_unfolded", "p_fold_folded"]
 
 
-def write_report(train: Frames, test: Frames, folder: Path, results: Path = RESULTS, pictures: Path = PICTURES) -> str:
-    """Write molecules*.csv and the picture; returns the main table as text."""
+def write_report(
+    train: Frames, test: Frames, folder: Path, results: Path = RESULTS, pictures: Path = PICTURES, guide: Path = GUIDE
+) -> str:
+    """Write molecules*.csv, the picture and the table of the guide; returns the main table as text."""
     outcomes = {name: Outcome.load(path) for name in RECIPES if (path := folder / f"forecast-{name}.npz").exists()}
     if not outcomes:
         raise FileNotFoundError(
@@ -52,6 +68,7 @@ def write_report(train: Frames, test: Frames, folder: Path, results: Path = RESU
     write_csv(results / "molecules-simulation.csv", SIMULATIONS, runs)
     shown = SHOWN if SHOWN in outcomes else next(iter(outcomes))
     draw(test, outcomes[shown].forecast, bins, shown, pictures / PICTURE)
+    update_guide(guide, as_markdown(rows))
     return as_text(rows)
 
 
@@ -98,6 +115,28 @@ def write_csv(path: Path, columns: list[str], rows: Iterable[dict[str, Any]]) ->
         for row in rows:
             values = (row.get(name, "") for name in columns)
             writer.writerow([f"{value:.5g}" if isinstance(value, float) else value for value in values])
+
+
+def as_markdown(rows: list[dict[str, Any]]) -> str:
+    """The table of the guide."""
+    lines = ["| " + " | ".join(HEADS.values()) + " |", "|" + "---|" * len(HEADS)]
+    for row in rows:
+        cells = [str(row["method"])]
+        for name in list(HEADS)[1:]:
+            value, error = row.get(name), row.get(f"{name}_se")
+            text = "" if value is None else f"{100 * value:.1f} %" if "coverage" in name else f"{value:.3g}"
+            text = f"{value:.3f}" if value is not None and ("p_" in name or name == "sigma1") else text
+            text = f"{value:.4f}" if value is not None and name == "brier" else text
+            cells.append(text if error is None or not name.startswith("p_") else f"{text} ± {error:.3f}")
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def update_guide(path: Path, table: str) -> None:
+    """Put the table between its marks."""
+    text = path.read_text()
+    begin, end = text.index(MARKS[0]) + len(MARKS[0]), text.index(MARKS[1])
+    path.write_text(f"{text[:begin]}\n{table}\n{text[end:]}")
 
 
 def as_text(rows: list[dict[str, Any]]) -> str:
