@@ -3,8 +3,8 @@ A molecule that opens and closes
 ================================
 
 Five beads make two arms that open and close like scissors; the opening follows a double well, so all transition
-probabilities are known exactly. Frames come as positions in space, turned and shifted at random, as from a simulation in
-which the molecule tumbles. A SchNet, which sees only distances, learns the transition operator; then every question
+probabilities are known exactly. Frames come as positions in space, turned and shifted at random, as from a simulation
+in which the molecule tumbles. A SchNet, which sees only distances, learns the transition operator; then every question
 about the kinetics is answered from it. With a trajectory file the first lines would be
 ``TimeLaggedPairs.from_files("run.dcd", topology="top.pdb", lag=20)``.
 """

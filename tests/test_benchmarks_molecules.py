@@ -158,14 +158,14 @@ def test_forces_and_resumed_runs(kind, atoms, native_file, tmp_path, monkeypatch
     assert len(model.masses) == atoms
     assert model.contact_weights.mean() == pytest.approx(1)
     context = openmm.Context(
-        go_model.build_system(model),
+        go_model.build_system(model, go_model.STRENGTH[kind]),
         openmm.VerletIntegrator(0.001),
         openmm.Platform.getPlatformByName("Reference"),
     )
     context.setPositions(model.structure.positions)
     native = context.getState(energy=True).getPotentialEnergy()._value
     # All but the repulsion is at its minimum: the contacts have their whole depth and the rest is not negative.
-    assert native >= -go_model.STRENGTH * len(model.contacts) - 1e-6
+    assert native >= -go_model.STRENGTH[kind] * len(model.contacts) - 1e-6
     monkeypatch.setattr(simulate, "PART", 5)
     for folder, lengths in (("one", (0.04,)), ("two", (0.02, 0.04))):
         for ns in lengths:
@@ -306,14 +306,27 @@ def test_report_writes_tables_and_picture(runs, outcome, tmp_path):
     again = Outcome.load(tmp_path / "forecast-distances.npz")
     assert again.row == outcome.row
     np.testing.assert_allclose(again.forecast.low, outcome.forecast.low, rtol=1e-6)
-    text = report.write_report(*runs, tmp_path, results=tmp_path / "results", pictures=tmp_path)
+    guide = tmp_path / "guide.md"
+    guide.write_text(f"before\n{report.MARKS[0]}\nold\n{report.MARKS[1]}\nafter\n")
+    text = report.write_report(*runs, tmp_path, results=tmp_path / "results", pictures=tmp_path, guide=guide)
     assert "distances" in text
+    assert guide.read_text().startswith(f"before\n{report.MARKS[0]}\n| method |")
+    assert guide.read_text().endswith(f"|\n{report.MARKS[1]}\nafter\n")
     assert (tmp_path / report.PICTURE).stat().st_size > 10_000
     with (tmp_path / "results" / "molecules.csv").open() as file:
         methods = [row["method"] for row in csv.DictReader(file)]
     assert {"counting, test run", "tICA", "MSM", "marginal", "two-state", "Q-bins", "distances"} <= set(methods)
     with pytest.raises(FileNotFoundError, match="There is no forecast"):
         report.write_report(*runs, tmp_path / "results")
+
+
+def test_valley_between_two_modes():
+    rng = np.random.default_rng(0)
+    q = np.concatenate([0.1 + 0.06 * rng.standard_normal(2000), 0.8 + 0.1 * rng.standard_normal(5000)]).clip(0, 1)
+    place, depth = report.valley(q)
+    assert 0.25 < place < 0.5  # four standard deviations from both modes
+    assert depth < 0.05
+    assert report.valley(rng.random(5000))[1] > 0.7
 
 
 def test_frames_are_kept(runs, tmp_path):

@@ -40,7 +40,9 @@ def test_modules_named_in_the_readme_are_there_after_import():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.parametrize("module", ["", "datasets", "guarantees", "kinetics", "metrics", "molecules", "plotting", "report"])
+@pytest.mark.parametrize(
+    "module", ["", "datasets", "guarantees", "kinetics", "metrics", "molecules", "plotting", "report"]
+)
 def test_public_names_are_in_the_reference(module):
     public = importlib.import_module(f"ncprob.{module}".rstrip(".")).__all__
     listed = (ROOT / "docs" / "api" / f"{module or 'index'}.rst").read_text()

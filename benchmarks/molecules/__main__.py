@@ -49,7 +49,9 @@ def _parser() -> argparse.ArgumentParser:
     simulate.add_argument("--ns", type=float, default=58.0)
     simulate.add_argument("--seed", type=int, default=0)
     simulate.add_argument("--interval", type=float, default=2.0, help="ps between frames")
-    simulate.add_argument("--strength", type=float, default=simulation.go_model.STRENGTH, help="kJ/mol of a contact")
+    simulate.add_argument(
+        "--strength", type=float, help="kJ/mol of a contact; by default 4.5 for backbone, 3.5 for calpha"
+    )
     _add_pdb(simulate)
     simulate.add_argument("--out", type=Path, default=OUT)
     simulate.set_defaults(command=_simulate)

@@ -87,7 +87,7 @@ class Recipe:
 
 
 RECIPES = {
-    "schnet": Recipe(schnet, 200, 5e-3),
+    "schnet": Recipe(schnet, 400, 5e-3),
     "schnet-calpha": Recipe(schnet_calpha, 600, 3e-3),
     "distances": Recipe(distances, 600, 2e-3),
     "schnet-paper": Recipe(schnet_paper, 200, 1e-3, 0.0),

@@ -19,17 +19,35 @@ from benchmarks.records import RESULTS
 PICTURES = Path(__file__).resolve().parents[2] / "docs" / "images"
 PICTURE = "molecules.png"
 SHOWN = "schnet"  # the forecast in the picture
+FEWEST = 50  # frames in a bin of the picture
+GUIDE = Path(__file__).resolve().parents[2] / "docs" / "molecules.md"
+MARKS = ("<!-- made by `make molecules` -->", "<!-- end -->")
+HEADS = {
+    "method": "method",
+    "sigma1": "σ₁ on the test run",
+    "timescale": "timescale, ps",
+    "p_fold_unfolded": "P(folded later \\| unfolded)",
+    "p_fold_folded": "P(folded later \\| folded)",
+    "brier": "Brier",
+    "coverage": "in the 80 % band",
+    "coverage_unfolded": "from unfolded",
+    "coverage_folded": "from folded",
+    "steps": "steps",
+}
 SCORES = ["method", "sigma1", "sigma1_train", "sigma2", "timescale", "timescale_se", "p_fold_unfolded", "p_fold_folded"]
 SCORES += ["p_fold_unfolded_se", "p_fold_folded_se", "brier", "brier_se", "coverage", "coverage_se"]
 SCORES += ["coverage_unfolded", "coverage_unfolded_se", "coverage_folded", "coverage_folded_se", "irreversibility_p"]
 SCORES += ["steps", "best_step", "seconds", "steps_per_second", "batch_size", "learning_rate", "gamma", "parameters"]
 SCORES += ["seed", "device", "version"]
 RELIABILITY = ["method", "bin", "n", "forecast", "frequency", "frequency_se"]
-SIMULATIONS = ["run", "frames", "ns", "folded", "foldings", "unfoldings", "valley", "p_fold_unfolded", "p_fold_folded"]
+SIMULATIONS = ["run", "frames", "ns", "folded", "foldings", "unfoldings", "valley", "valley_depth"]
+SIMULATIONS += ["p_fold_unfolded", "p_fold_folded"]
 
 
-def write_report(train: Frames, test: Frames, folder: Path, results: Path = RESULTS, pictures: Path = PICTURES) -> str:
-    """Write molecules*.csv and the picture; returns the main table as text."""
+def write_report(
+    train: Frames, test: Frames, folder: Path, results: Path = RESULTS, pictures: Path = PICTURES, guide: Path = GUIDE
+) -> str:
+    """Write molecules*.csv, the picture and the table of the guide; returns the main table as text."""
     outcomes = {name: Outcome.load(path) for name in RECIPES if (path := folder / f"forecast-{name}.npz").exists()}
     if not outcomes:
         raise FileNotFoundError(
@@ -50,6 +68,7 @@ def write_report(train: Frames, test: Frames, folder: Path, results: Path = RESU
     write_csv(results / "molecules-simulation.csv", SIMULATIONS, runs)
     shown = SHOWN if SHOWN in outcomes else next(iter(outcomes))
     draw(test, outcomes[shown].forecast, bins, shown, pictures / PICTURE)
+    update_guide(guide, as_markdown(rows))
     return as_text(rows)
 
 
@@ -64,6 +83,7 @@ def counted(test: Truth) -> dict[str, Any]:
 def simulated(frames: Frames) -> dict[str, Any]:
     """How often a run folds, and where Q has its valley between the two modes."""
     foldings, unfoldings = events(frames.q)
+    place, depth = valley(frames.q)
     test = Truth.of(frames)
     return {
         "frames": len(frames),
@@ -71,17 +91,20 @@ def simulated(frames: Frames) -> dict[str, Any]:
         "folded": float(frames.folded.mean()),
         "foldings": foldings,
         "unfoldings": unfoldings,
-        "valley": valley(frames.q),
+        "valley": place,
+        "valley_depth": depth,
         "p_fold_unfolded": float(test.after[~test.before].mean()),
         "p_fold_folded": float(test.after[test.before].mean()),
     }
 
 
-def valley(q: Array, bins: int = 20) -> float:
-    """Q with the fewest frames between the fullest bins of its lower and upper half."""
-    counts, edges = np.histogram(q, bins, (0, 1))
-    low, high = int(counts[: bins // 2 - 2].argmax()), bins // 2 + int(counts[bins // 2 :].argmax())
-    return float(edges[low + counts[low : high + 1].argmin()] + 0.5 / bins)
+def valley(q: Array, width: float = 0.1) -> tuple[float, float]:
+    """Q between the modes around which fewest frames lie, and their share of those around the smaller mode."""
+    centres = np.linspace(width / 2, 1 - width / 2, 37)
+    frames = np.array([(np.abs(q - centre) <= width / 2).mean() for centre in centres])
+    low, high = frames[centres < 0.3].argmax(), (frames * (centres > 0.5)).argmax()
+    lowest = low + frames[low : high + 1].argmin()
+    return float(centres[lowest]), float(frames[lowest] / min(frames[low], frames[high]))
 
 
 def write_csv(path: Path, columns: list[str], rows: Iterable[dict[str, Any]]) -> None:
@@ -92,6 +115,28 @@ def write_csv(path: Path, columns: list[str], rows: Iterable[dict[str, Any]]) ->
         for row in rows:
             values = (row.get(name, "") for name in columns)
             writer.writerow([f"{value:.5g}" if isinstance(value, float) else value for value in values])
+
+
+def as_markdown(rows: list[dict[str, Any]]) -> str:
+    """The table of the guide."""
+    lines = ["| " + " | ".join(HEADS.values()) + " |", "|" + "---|" * len(HEADS)]
+    for row in rows:
+        cells = [str(row["method"])]
+        for name in list(HEADS)[1:]:
+            value, error = row.get(name), row.get(f"{name}_se")
+            text = "" if value is None else f"{100 * value:.1f} %" if "coverage" in name else f"{value:.3g}"
+            text = f"{value:.3f}" if value is not None and ("p_" in name or name == "sigma1") else text
+            text = f"{value:.4f}" if value is not None and name == "brier" else text
+            cells.append(text if error is None or not name.startswith("p_") else f"{text} ± {error:.3f}")
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def update_guide(path: Path, table: str) -> None:
+    """Put the table between its marks."""
+    text = path.read_text()
+    begin, end = text.index(MARKS[0]) + len(MARKS[0]), text.index(MARKS[1])
+    path.write_text(f"{text[:begin]}\n{table}\n{text[end:]}")
 
 
 def as_text(rows: list[dict[str, Any]]) -> str:
@@ -135,7 +180,7 @@ def draw(test: Frames, forecast: Forecast, bins: list[dict[str, Any]], name: str
     colours = {"two-state": "#8c8c8c", "Q-bins": "#55a868", name: "#c1272d"}
     left.plot([0, 1], [0, 1], "k--", lw=0.8)
     for method, colour in colours.items():
-        lines = [line for line in bins if line["method"] == method]
+        lines = [line for line in bins if line["method"] == method and line["n"] >= FEWEST]
         x, y = [line["forecast"] for line in lines], [line["frequency"] for line in lines]
         left.errorbar(x, y, [line["frequency_se"] for line in lines], fmt="o-", ms=4, color=colour, label=method)
     left.set(xlabel="forecast probability to be folded after 20 ps", ylabel="frequency", title="Reliability")

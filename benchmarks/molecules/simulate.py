@@ -33,7 +33,7 @@ class Run:
     ns: float
     seed: int
     interval: float = 2.0  # ps between frames
-    strength: float = go_model.STRENGTH
+    strength: float | None = None  # kJ/mol of a native contact; None is the default of the system
 
     def __post_init__(self) -> None:
         if self.system not in SYSTEMS:
@@ -97,7 +97,8 @@ def _prepared(run: Run, pdb: str | os.PathLike[str] | None) -> tuple[Any, Any, A
     if run.system == "alanine":
         return alanine.build()
     model = go_model.go_model(read_pdb(chignolin_path(pdb)), run.system)
-    return _topology(model), go_model.build_system(model, run.strength), model.structure.positions
+    strength = go_model.STRENGTH[run.system] if run.strength is None else run.strength
+    return _topology(model), go_model.build_system(model, strength), model.structure.positions
 
 
 def _topology(model: go_model.GoModel) -> Any:
