@@ -8,7 +8,8 @@
 
 Systems: `backbone` and `calpha` are structure-based models of chignolin (40 backbone atoms, 10 beads), `alanine` is
 alanine dipeptide in implicit water. Simulations need OpenMM and DCD files need mdtraj (pip install -e '.[md]'); `train`
-and `report` read .npz files and need neither. A command that was interrupted goes on where it was.
+and `report` read .npz files and need neither. A simulation that was
+interrupted goes on where it was; trainings begin anew.
 """
 
 from __future__ import annotations
