@@ -105,6 +105,9 @@ class NCPEstimator(BaseEstimator):
     ) -> None:
         """Fit on checked arrays and keep what later questions need."""
         self._device, self._seed = recipe.device, recipe.seed
+        if weights is not None:  # their ratios count, not their unit
+            weights = weights / weights.max()
+            weights = weights / weights[weights > 0].mean()
         counted = slice(None) if weights is None else weights > 0
         names = list(getattr(self, "feature_names_in_", []))
         levels = {names.index(name): len(known) for name, known in self.categories_.items()}
