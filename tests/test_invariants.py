@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -279,3 +280,23 @@ def test_values_without_a_variance_are_refused(name):
     with pytest.raises(ValueError, match=rf"`{name}` must not exceed 1e\+150 in size.* reaches 1e\+200. Rescale it"):
         quick().fit(**data)
     quick(coordinates="raw").fit(X, Y).predict(1e200 * X)  # a question may reach as far as it likes
+
+
+class Logarithms(torch.nn.Module):
+    """An encoder that knows positive inputs only."""
+
+    def __init__(self):
+        super().__init__()
+        self.last = torch.nn.Linear(3, 4)
+
+    def forward(self, x):
+        return self.last(x.log())
+
+
+def test_an_encoder_that_gives_no_numbers_is_named_and_answers_are_not_made_up():
+    model = quick(x_encoder=Logarithms(), rank=4, coordinates="raw").fit(np.exp(X), Y)
+    assert np.isfinite(model.predict(np.exp(X))).all()
+    odd = np.exp(X[:4])
+    odd[2, 1] = -1.0
+    with pytest.raises(ValueError, match=r"`x_encoder` must give finite features; .* row 2 of X"):
+        model.predict(odd)

@@ -115,6 +115,7 @@ def _state(estimator: Any) -> State:
         "seed": estimator._seed,
         "best_step": history.best_step,
         "stopped_early": history.stopped_early,
+        "recoveries": history.recoveries,
     }
     tensors = {
         "x": to_array(estimator._training_x),
@@ -301,7 +302,10 @@ def _read_history(state: State) -> History:
         raise ValueError("steps of training must be counted")
     lists = {name: column.tolist() for name, column in columns.items()} | {"step": columns["step"].astype(int).tolist()}
     return History(
-        **lists, best_step=state.integer("best_step", minimum=0), stopped_early=state.fact("stopped_early", bool)
+        **lists,
+        best_step=state.integer("best_step", minimum=0),
+        stopped_early=state.fact("stopped_early", bool),
+        recoveries=state.integer("recoveries", minimum=0) if "recoveries" in state.facts else 0,
     )
 
 
