@@ -22,7 +22,7 @@ LAYERS = [
         "ensembles",
         "tables",
     ],
-    ["transport", "mixture", "clusters", "smoothing", "trees", "_laws"],
+    ["transport", "mixture", "clusters", "smoothing", "trees", "_laws", "novelty"],
     ["losses", "distribution", "optimization", "datasets", "metrics", "guarantees", "samples"],
     ["operator", "conditioning", "diagnostics", "recipe"],
     ["training", "truncation"],

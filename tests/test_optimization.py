@@ -285,3 +285,52 @@ def test_a_resumed_population_repeats_an_uninterrupted_one_bit_by_bit(at, tmp_pa
     assert history.validation_loss == expected_history.validation_loss
     for name, value in expected.items():
         assert torch.equal(weights[name], value)
+
+
+def short_of_memory(model, most):
+    """An objective for batches of at most `most` rows; counts them."""
+    sizes, loss = [], squares(model)
+
+    def objective(x, y):
+        sizes.append(len(x))
+        if len(x) > most:
+            raise torch.OutOfMemoryError("out of memory")
+        return loss(x, y)
+
+    return objective, sizes
+
+
+def test_a_device_without_memory_gets_smaller_batches(tmp_path):
+    model = networks()
+    objective, sizes = short_of_memory(model, most=20)
+    with pytest.warns(
+        UserWarning, match="ran out of memory .* batches of (30|15) rows from here on. Set a smaller"
+    ) as told:
+        _, history = run(
+            model, objective, errors(model), batch_size=60, max_steps=20,
+            runtime=Runtime(progress=False, checkpoint=tmp_path / "mixture"),
+        )  # fmt: skip
+    assert len(told) == 2  # 30 rows are too many as well
+    assert history.n_steps == 20
+    assert sizes[:2] == [60, 30]
+    assert set(sizes[2:]) == {15}
+    again = networks()
+    # a resumed run knows what the device can hold
+    objective, sizes = short_of_memory(again, most=20)
+    run(
+        again,
+        objective,
+        errors(again),
+        batch_size=60,
+        max_steps=20,
+        runtime=Runtime(progress=False, checkpoint=tmp_path / "mixture"),
+    )
+    assert sizes == []
+    assert all(torch.equal(value, weights_of(model)[name]) for name, value in weights_of(again).items())
+
+
+def test_a_device_without_any_memory_is_an_error():
+    model = networks()
+    objective, _ = short_of_memory(model, most=0)
+    with pytest.warns(UserWarning, match="ran out of memory"), pytest.raises(torch.OutOfMemoryError):
+        run(model, objective, errors(model), batch_size=40)

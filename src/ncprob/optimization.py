@@ -8,6 +8,7 @@ import json
 import math
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,17 +17,18 @@ from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from ncprob._files import replacing
+from ncprob._files import check_writable, replacing
 from ncprob._validation import check_integer, check_number
 from ncprob.pairs import Pairs
 
 CHECKPOINT_FORMAT = 3
 SMALL_NETWORK = 200_000  # parameters
+SMALLEST_BATCH = 8  # rows; a device without memory for more is of no use
 EXPLOSION = 100.0  # a score so far above the best, in units of the best or of one, is no fluctuation
 
 
@@ -167,7 +169,7 @@ def _minimize(
 ) -> History:
     schedule, runtime = run.schedule, run.runtime
     run.resume()
-    batches = data.batches(schedule.batch_size, runtime.seed, start=run.step)
+    batches = data.batches(run.batch_size, runtime.seed, start=run.step)
     disable = None if runtime.progress == "auto" else not runtime.progress
     model.train()
     with tqdm(
@@ -176,7 +178,12 @@ def _minimize(
         while run.step < schedule.max_steps and not run.history.stopped_early:
             if runtime.stop is not None and runtime.stop.is_set():
                 raise RuntimeError("Training was stopped, because the fit it belongs to has failed or was interrupted.")
-            run.update(objective(*next(batches)))
+            try:
+                run.update(objective(*next(batches)))
+            except torch.OutOfMemoryError:
+                run.halve_batches()
+                batches = data.batches(run.batch_size, runtime.seed, start=run.step)
+                continue
             bar.update()
             if run.step % schedule.validate_every == 0 or run.step == schedule.max_steps:
                 run.validate(score)
@@ -224,6 +231,7 @@ class _Run:
         size = 1 if population is None else len(population.weight_decay)
         self.step, self.slowdown = 0, torch.ones(size, dtype=torch.float64)
         self._failed = torch.zeros(size, dtype=torch.bool)  # networks with a gradient that was no number
+        self.batch_size = schedule.batch_size
         self.best_score = torch.full((size,), math.inf, dtype=torch.float64)
         self.best = _copy_state(model)
         self.history = History()
@@ -262,6 +270,20 @@ class _Run:
         self._loss_sum = self._loss_sum.to(loss.device) + loss.detach().double()  # stays on the device: no waiting
         self._loss_count += 1
         self.step += 1
+
+    def halve_batches(self) -> None:
+        """Go on with smaller batches where the device has no memory for these; called while that error is handled."""
+        if self.batch_size < 2 * SMALLEST_BATCH:
+            raise
+        self.batch_size //= 2
+        self.optimizer.zero_grad(set_to_none=True)
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        warnings.warn(
+            f"the device ran out of memory while training the {self.runtime.description}; batches of {self.batch_size} "
+            "rows from here on. Set a smaller `batch_size` to avoid it.",
+            stacklevel=2,
+        )
 
     def _clip_gradients(self) -> None:
         """Clip the gradient of every network by itself; one that is no number counts as zero and is remembered."""
@@ -374,18 +396,37 @@ class _Run:
             "identity": self.identity,
             "step": self.step,
             "slowdown": self.slowdown.tolist(),
+            "batch_size": self.batch_size,
             "best_score": self.best_score.tolist(),
             "history": dataclasses.asdict(self.history),
         }
-        path.parent.mkdir(parents=True, exist_ok=True)
         contiguous = {k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}
-        with replacing(path) as partial:
-            save_file(contiguous, partial, metadata={"ncprob": json.dumps(facts)})
+        try:
+            with replacing(path) as partial:
+                save_file(contiguous, partial, metadata={"ncprob": json.dumps(facts)})
+        except (OSError, ValueError, SafetensorError) as error:
+            raise OSError(
+                f"`checkpoint_dir` could not be written at step {self.step} ({path.name}): {error}. The checkpoint "
+                "before is whole: make room or mend the directory, then fit again as before to go on from it."
+            ) from error
+
+    def _prepare(self, path: Path) -> None:
+        """Find out before any work is done whether checkpoints can be written; clear what a killed run has left."""
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            check_writable(path)
+        except (OSError, ValueError) as error:
+            raise ValueError(f"`checkpoint_dir` cannot be written: {error}. Choose another directory.") from error
+        for remains in path.parent.glob(f".{path.name}.*.partial"):
+            remains.unlink(missing_ok=True)
 
     def resume(self) -> None:
         """Take up the checkpoint, if there is one."""
         path = self._path
-        if path is None or not path.exists():
+        if path is None:
+            return
+        self._prepare(path)
+        if not path.exists():
             return
         try:
             with safe_open(path, framework="pt") as file:
@@ -406,6 +447,7 @@ class _Run:
 
     def _restore(self, facts: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         self.step, self.slowdown = facts["step"], torch.tensor(facts["slowdown"], dtype=torch.float64)
+        self.batch_size = facts["batch_size"]
         self.best_score = torch.tensor(facts["best_score"], dtype=torch.float64)
         self.history = History(**facts["history"])
         self._seconds_before = self.history.seconds[-1] if self.history.seconds else 0.0
