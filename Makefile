@@ -4,7 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
+<<<<<<< HEAD
 .PHONY: help setup demo test test-slow check format docs clean bench bench-setup paper paper-quick paper-report molecules
+=======
+.PHONY: help setup demo test test-slow test-faults check format docs clean bench bench-setup paper paper-quick paper-report
+>>>>>>> trust
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
@@ -21,10 +25,13 @@ demo: $(STAMP)  ## fit on simulated data, print answers beside the exact truth, 
 
 # One thread per worker: two workers on two cores, threads of one would only wait for the other.
 test: $(STAMP)  ## unit, law and doc tests (minutes)
-	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" -n 2
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow and not faults" -n 2
 
 test-slow: $(STAMP)  ## statistical tests over many simulated data sets
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow -n 2
+
+test-faults: $(STAMP)  ## kill fits and saves at random moments, fill the disk, take rights away: nothing may be lost
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m faults -n 0 -s
 
 check: $(STAMP)  ## lint, formatting, types, direction of imports
 	$(BIN)/ruff check .

@@ -21,6 +21,7 @@ TENSOR_MODULES = (
     "smoothing",
     "trees",
     "coordinates",
+    "novelty",
 )
 
 install_import_hook([f"ncprob.{name}" for name in TENSOR_MODULES], "beartype.beartype")

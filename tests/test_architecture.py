@@ -25,7 +25,7 @@ LAYERS = [
         "tables",
         "trajectory_files",
     ],
-    ["transport", "mixture", "clusters", "molecules", "smoothing", "trees", "_simulator"],
+    ["transport", "mixture", "clusters", "molecules", "smoothing", "trees", "_simulator", "novelty"],
     ["losses", "distribution", "optimization", "processes", "metrics", "guarantees", "samples"],
     ["operator", "conditioning", "datasets", "diagnostics", "recipe"],
     ["training", "truncation"],

@@ -445,3 +445,13 @@ def test_networks_of_the_user_learn_and_do_not_see_their_fold():
     after = fit(copy.deepcopy(side_by_side()), x, changed, max_steps=90, gradient_clip=1e9)
     assert same(model.transport(x, fold)[fold == 1], after.transport(x, fold)[fold == 1])
     assert not same(model.transport(x, fold)[fold == 2], after.transport(x, fold)[fold == 2])
+
+
+def test_networks_that_have_diverged_still_give_increasing_finite_maps():
+    """Means a thousand soft scales away would be e^1000 in units of y."""
+    model = MixtureCoordinates.for_table([Variant(0.0, 0.0)], 1, 2, (8,))
+    with torch.no_grad():
+        model.networks.biases[-1].unflatten(-1, (3, 1, -1))[:, :, 1].fill_(1e3)
+    offsets = model.transport(normal(5, 2, seed=0, dtype=torch.float32)).offsets
+    assert torch.isfinite(offsets.square()).all()
+    assert (offsets.diff(dim=-1) > 0).all()

@@ -230,7 +230,7 @@ def test_without_held_out_rows_figures_are_unknown():
     assert all(isnan(value) for value in (figures.repair, figures.pit_pvalue, figures.coverage_90))
     assert np.isnan(figures.pit_histogram).all()
     assert figures.calibration == {}
-    assert figures.warnings == ["Only 0 held-out rows: these figures are rough."]
+    assert figures.warnings == ["No held-out rows: nothing here shows whether the model is right."]
 
 
 # ---------------------------------------------------------------- of fitted models
@@ -317,3 +317,29 @@ def test_no_held_out_rows():
 def test_unfitted_models_say_so():
     with pytest.raises(NotFittedError, match="not fitted yet"):
         regressor().diagnostics()
+
+
+VERDICTS = {
+    "yes, for inputs like those of the training rows": (answers(), {}),
+    "with care": (answers(30), {}),
+    "no, not its probabilities": (BAD["not uniform"], {}),
+    "unknown": (None, {}),
+    "not about X": (answers(), {"learned": False}),
+}
+
+
+@pytest.mark.parametrize(("words", "case"), VERDICTS.items(), ids=VERDICTS.keys())
+def test_verdict_in_words(words, case):
+    held, options = case
+    figures = summarize(held, np.zeros(0), (0.1, 0.1), -0.5, **options)
+    assert figures.verdict.startswith(words)
+    assert figures.verdict in str(figures)
+
+
+def test_sizes_are_judged():
+    few = summarize(answers(), np.zeros(1), (0.1, 0.1), -0.5, n_rows=99, n_inputs=10)
+    assert few.warnings == ["Only 99 rows for 10 inputs: what depends on several of them may be missed."]
+    assert summarize(answers(), np.zeros(1), (0.1, 0.1), -0.5, n_rows=100, n_inputs=10).warnings == []
+    marginal = regressor().fit(np.arange(10.0)[:, None], np.arange(10.0)).diagnostics()
+    assert (marginal.n_rows, marginal.n_inputs, marginal.learned) == (10, 1, False)
+    assert "those of the marginal distribution" in marginal.warnings[0]

@@ -934,3 +934,17 @@ def test_every_public_question_has_an_example():
         for name, member in public.items()
     }
     assert [name for name, text in examples.items() if f".{name}" not in text] == []
+
+
+def test_a_point_mass_far_from_zero_has_no_variance_and_huge_values_no_nan():
+    thirds = Support(torch.full((3,), 1e140, dtype=torch.float64) / 3, torch.zeros(3, 1))
+    law = ConditionalDistribution(thirds, torch.zeros(2, 1))
+    assert (law.var() == 0).all()
+    assert (law.skewness() == 0).all()
+    assert (law.cov() == 0).all()
+    # 10¹⁵⁰ has a square, its cube is infinite: moments are scaled first, and mass zero counts nothing
+    wide = Support(torch.tensor([-1e150, 0.0, 1e150], dtype=torch.float64), torch.tensor([[-1.0], [0.0], [1.0]]))
+    law = ConditionalDistribution(wide, torch.tensor([[0.0], [1.0]]))  # thirds, and 0, ⅓, ⅔
+    torch.testing.assert_close(law.kurtosis(), torch.full((2,), -1.5, dtype=torch.float64))
+    for answer in (law.var(), law.skewness(), law.moment(4, central=True), law[1].moment(3)):
+        assert not answer.isnan().any()

@@ -154,11 +154,12 @@ def test_a_score_that_is_not_finite_sends_training_back():
     _, history = run(model, squares(model), score)
     assert all(torch.isfinite(parameter).all() for parameter in model.parameters())
     schedule = Schedule(max_steps=60, learning_rate=1e-2)
-    assert history.learning_rate[-1] == pytest.approx(schedule.rate(59) / 2)
+    assert history.learning_rate[-1] == pytest.approx(schedule.rate(59) * (1 + 0.5 + 1) / 3)  # one of three networks
+    assert history.recoveries == 1
 
 
 def test_networks_beside_a_diverging_one_keep_what_they_have_just_learned():
-    """Scores fall at every validation; in the fourth, network 1 diverges and all go back to their best weights."""
+    """Scores fall at every validation; in the fourth, network 1 diverges and goes back to its best weights."""
     model, seen = networks(), []
 
     def score():
@@ -173,6 +174,86 @@ def test_networks_beside_a_diverging_one_keep_what_they_have_just_learned():
         for k, validation in enumerate([3, 2, 3]):
             assert torch.equal(parameter[k], seen[validation][name][k])
         assert name == "gates" or not torch.equal(seen[2][name], seen[3][name])
+
+
+def spoiled(model, at, value, network=1):
+    """Squared errors; in one step the loss of one network is `value` times its weights, which spoils its gradient."""
+    calls = []
+
+    def objective(x, y):
+        calls.append(None)
+        losses = (model(x) - y).square().mean(dim=(1, 2))
+        factor = torch.ones(N_NETWORKS, dtype=losses.dtype)
+        factor[network] = value if len(calls) == at else 1.0
+        return (factor * losses).sum()
+
+    return objective
+
+
+@pytest.mark.parametrize("at", [1, 15, 60])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_gradient_that_is_no_number_concerns_its_own_network_only(at, value):
+    expected = weights_of(run(model := networks(), squares(model), errors(model))[0])
+    model = networks()
+    _, history = run(model, spoiled(model, at, value), errors(model))
+    assert history.recoveries == 1
+    for name, parameter in model.named_parameters():
+        assert torch.isfinite(parameter).all()
+        for k in (0, 2):
+            assert torch.equal(parameter[k], expected[name][k])
+    # the spoiled network goes on learning, from its best weights
+    assert errors(model)()[1] < errors(networks())()[1]
+
+
+def test_a_network_that_recovers_makes_half_steps():
+    """A constant gradient makes AdamW move every weight by the learning rate."""
+    model, seen = networks(), []
+
+    def objective(x, y):
+        seen.append(weights_of(model)["weights.0"])
+        factor = torch.ones(N_NETWORKS, dtype=torch.float64)
+        factor[1] = math.nan if len(seen) == 5 else 1.0
+        return (factor * model.weights[0].sum(dim=(1, 2))).sum()
+
+    run(model, objective, None, decays=torch.zeros(N_NETWORKS, dtype=torch.float64))
+    moved = torch.stack(seen).diff(dim=0).abs().mean(dim=(2, 3))[40:]
+    torch.testing.assert_close(moved[:, 0], moved[:, 2])
+    torch.testing.assert_close(
+        moved[:, 1] / moved[:, 0], torch.full((19,), 0.5, dtype=torch.float64), rtol=0.05, atol=0
+    )
+
+
+@pytest.mark.parametrize("population", [True, False])
+def test_an_explosion_sends_back_to_the_best_weights(population):
+    model, seen = networks(), []
+
+    def score():
+        seen.append(weights_of(model))
+        values = torch.tensor([-3.0, -2.0, -1.0]) / len(seen)  # the first is the best
+        if len(seen) == 3:
+            values[1] = 1e10
+        return values if population else values.sum()
+
+    _, history = run(model, squares(model), score, decays=DECAYS if population else None)
+    assert history.recoveries == 1
+    assert len(seen) == 6
+    before, after = seen[2]["weights.0"], seen[3]["weights.0"]
+    best = seen[0]["weights.0"]
+    for k in range(N_NETWORKS):
+        went_back = k == 1 or not population
+        assert ((after[k] - best[k]).norm() < (after[k] - before[k]).norm()) == went_back
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter, seen[0][name])
+
+
+def test_scores_may_rise_a_little():
+    model, calls = networks(), []
+
+    def score():
+        calls.append(None)
+        return torch.full((N_NETWORKS,), float(len(calls)))
+
+    assert run(model, squares(model), score)[1].recoveries == 0
 
 
 class Interrupted(Exception):
@@ -204,3 +285,52 @@ def test_a_resumed_population_repeats_an_uninterrupted_one_bit_by_bit(at, tmp_pa
     assert history.validation_loss == expected_history.validation_loss
     for name, value in expected.items():
         assert torch.equal(weights[name], value)
+
+
+def short_of_memory(model, most):
+    """An objective for batches of at most `most` rows; counts them."""
+    sizes, loss = [], squares(model)
+
+    def objective(x, y):
+        sizes.append(len(x))
+        if len(x) > most:
+            raise torch.OutOfMemoryError("out of memory")
+        return loss(x, y)
+
+    return objective, sizes
+
+
+def test_a_device_without_memory_gets_smaller_batches(tmp_path):
+    model = networks()
+    objective, sizes = short_of_memory(model, most=20)
+    with pytest.warns(
+        UserWarning, match="ran out of memory .* batches of (30|15) rows from here on. Set a smaller"
+    ) as told:
+        _, history = run(
+            model, objective, errors(model), batch_size=60, max_steps=20,
+            runtime=Runtime(progress=False, checkpoint=tmp_path / "mixture"),
+        )  # fmt: skip
+    assert len(told) == 2  # 30 rows are too many as well
+    assert history.n_steps == 20
+    assert sizes[:2] == [60, 30]
+    assert set(sizes[2:]) == {15}
+    again = networks()
+    # a resumed run knows what the device can hold
+    objective, sizes = short_of_memory(again, most=20)
+    run(
+        again,
+        objective,
+        errors(again),
+        batch_size=60,
+        max_steps=20,
+        runtime=Runtime(progress=False, checkpoint=tmp_path / "mixture"),
+    )
+    assert sizes == []
+    assert all(torch.equal(value, weights_of(model)[name]) for name, value in weights_of(again).items())
+
+
+def test_a_device_without_any_memory_is_an_error():
+    model = networks()
+    objective, _ = short_of_memory(model, most=0)
+    with pytest.warns(UserWarning, match="ran out of memory"), pytest.raises(torch.OutOfMemoryError):
+        run(model, objective, errors(model), batch_size=40)

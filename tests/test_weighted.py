@@ -173,3 +173,15 @@ def test_densest_cells_by_joining_them_one_by_one(edges_and_density, level):
         lengths.append(len(own))
     assert counts.tolist() == lengths
     assert pieces.tolist() == expected
+
+
+def test_crps_is_not_negative_and_keeps_its_digits_far_from_zero():
+    weights = torch.rand(200, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    weights = weights / weights.sum(dim=1, keepdim=True)
+    atoms = torch.arange(5, dtype=torch.float64) / 1024
+    y = atoms[2].expand(200)
+    near, far = weighted.crps(weights, atoms, y), weighted.crps(weights, atoms + 2.0**30, y + 2.0**30)
+    torch.testing.assert_close(far, near, rtol=1e-12, atol=0)
+    sure = torch.zeros(1, 5, dtype=torch.float64)
+    sure[0, 0], sure[0, 2] = 1e-17, 1.0
+    assert float(weighted.crps(sure, 1e12 * atoms, 1e12 * y[:1])) >= 0

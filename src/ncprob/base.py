@@ -26,6 +26,7 @@ from ncprob.distribution import ConditionalDistribution
 from ncprob.fitting import MINIMUM_ROWS, fit_model, marginal_model
 from ncprob.guarantees import GuaranteeReport, report, target_moments
 from ncprob.losses import LOSSES
+from ncprob.novelty import FAR, MANY, InputReach
 from ncprob.operator import POSTPROCESSINGS
 from ncprob.optimization import History, Schedule
 from ncprob.preprocessing import TableEncoder
@@ -105,11 +106,17 @@ class NCPEstimator(BaseEstimator):
     ) -> None:
         """Fit on checked arrays and keep what later questions need."""
         self._device, self._seed = recipe.device, recipe.seed
+        if weights is not None:  # their ratios count, not their unit
+            weights = weights / weights.max()
+            weights = weights / weights[weights > 0].mean()
         counted = slice(None) if weights is None else weights > 0
         names = list(getattr(self, "feature_names_in_", []))
         levels = {names.index(name): len(known) for name, known in self.categories_.items()}
         known = torch.as_tensor(x[counted]).to(self._device)
         self._encoder = TableEncoder.fit(known, levels) if self.x_encoder is None else None
+        self._reach: InputReach | None = None
+        if self._encoder is not None:
+            self._reach = InputReach.fit(self._encoder.scaler, known[:, self._encoder.numeric])
         sample = self._sample(x, target, weights)
         self._fit(sample, None if held is None else self._sample(*held, None), recipe)
         # Copies: the caller may go on to change the arrays in place.
@@ -245,8 +252,47 @@ class NCPEstimator(BaseEstimator):
     # ---------------------------------------------------------------- answers
 
     def predict_distribution(self, X: Any) -> ConditionalDistribution:
-        """The law of y given each row of X."""
-        return self._law(self._checked(X, "X"))
+        """The law of y given each row of X; warns where many rows lie far outside the training inputs (`novelty`)."""
+        x = self._checked(X, "X")
+        learned = self._reach is not None and bool(self._model.operators)
+        if learned and len(x) and (self._novelty(x) > FAR).mean() > MANY:
+            warnings.warn(
+                f"more than {MANY:.0%} of the rows of `X` lie far outside the training inputs: their answers are "
+                f"extrapolations. `novelty(X)` tells which (scores above {FAR:g}).",
+                stacklevel=3,
+            )
+        return self._law(x)
+
+    def novelty(self, X: Any) -> NDArray[np.float64]:
+        """How far each row of X lies from the training inputs: below 1 inside, far outside beyond 1.5.
+
+        The larger of two ratios, 1 at the edge of 99.9 % of the training rows: distance from the median of a column,
+        and Mahalanobis distance of the scaled inputs, which sees values that do not occur together. Categories do not
+        count. Where X is far outside, no training row says anything about y. See `ncprob.novelty.InputReach`.
+
+        Returns
+        -------
+        array of shape (n,)
+
+        Examples
+        --------
+        >>> from ncprob import NCPRegressor
+        >>> X = np.random.default_rng(0).normal(size=(400, 2))
+        >>> model = NCPRegressor(max_steps=20, coordinates="raw", random_state=0).fit(X, X[:, 0])
+        >>> model.novelty([[0.0, 0.0], [20.0, 0.0]]) > 1.5
+        array([False,  True])
+        """
+        x = self._checked(X, "X")
+        if self._reach is None:
+            raise ValueError(
+                "`novelty` needs a table; this model has an `x_encoder` of its own. Compare features of the encoder."
+            )
+        return self._novelty(x)
+
+    def _novelty(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
+        assert self._reach is not None
+        assert self._encoder is not None
+        return to_numpy(self._reach.novelty(torch.as_tensor(x[:, self._encoder.numeric]).to(self._device)))
 
     def _checked(self, X: Any, name: str) -> NDArray[np.float64]:
         """X as an array like that of `fit`."""
@@ -389,7 +435,11 @@ class NCPEstimator(BaseEstimator):
                 max(terms.left_gram_gap, terms.right_gram_gap),
                 max(terms.left_mean_norm, terms.right_mean_norm),
             )
-        return summarize(self._answers, self.singular_values_, gaps, self._held_out_loss)
+        n_rows = int((self._training_weights > 0).sum())
+        learned = bool(self._model.operators)
+        return summarize(
+            self._answers, self.singular_values_, gaps, self._held_out_loss, n_rows, self.n_features_in_, learned
+        )
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_model")

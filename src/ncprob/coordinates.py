@@ -263,6 +263,9 @@ class MixtureCoordinates(nn.Module):
         below = z[:, :1] - (z[:, 8:9] - z[:, :1]).clamp(max=limit) * steps.flip(0)
         above = z[:, -1:] + (z[:, -1:] - z[:, -9:-8]).clamp(max=limit) * steps
         z = torch.cat([below, z, above], dim=1).unflatten(0, (-1, self.n_components))
+        reach = self.scale.reach()[:, None]
+        if bool((z.abs() > reach).any()):  # networks that have diverged: absurd values of y, but numbers
+            z = _increasing(z.clamp(-reach, reach))
         y = self.scale.from_center(z.mT).mT
         middle = y[..., y.shape[-1] // 2]
         return Transport(torch.cat([-outer.flip(0), inner, outer]), self.scale.center + middle, y - middle[..., None])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from ncprob.metrics import pit_uniformity
 
 FloatArray = NDArray[np.float64]
+ROWS_PER_INPUT = 10  # fewer, and even a line has poorly known slopes
 LEVELS = tuple(np.round(np.linspace(0.05, 0.95, 19), 2).tolist())
 
 
@@ -60,6 +61,10 @@ class Diagnostics:
         Coverage of the shortest 90 % intervals: overall, and in the worst slab of inputs (see `worst_slab_coverage`).
     n_held_out : int
         Rows behind these figures.
+    n_rows, n_inputs : int
+        Rows and columns that the model was fitted on; 0 if unknown.
+    learned : bool
+        Whether anything was learned about X; else the answers are those of the marginal law.
     """
 
     spectrum: FloatArray
@@ -73,12 +78,23 @@ class Diagnostics:
     coverage_90: float
     worst_slab_coverage_90: float
     n_held_out: int
+    n_rows: int = 0
+    n_inputs: int = 0
+    learned: bool = True
 
     @property
     def warnings(self) -> list[str]:
         """What speaks against trusting the model, in words; empty if nothing does."""
         found = []
-        if self.n_held_out < 50:
+        if not self.learned:
+            found.append("Nothing was learned about X: the answers are those of the marginal distribution of y.")
+        elif 0 < self.n_rows < ROWS_PER_INPUT * self.n_inputs:
+            found.append(
+                f"Only {self.n_rows} rows for {self.n_inputs} inputs: what depends on several of them may be missed."
+            )
+        if self.n_held_out == 0:
+            found.append("No held-out rows: nothing here shows whether the model is right.")
+        elif self.n_held_out < 50:
             found.append(f"Only {self.n_held_out} held-out rows: these figures are rough.")
         if self.pit_pvalue < 0.01:
             found.append(
@@ -95,6 +111,20 @@ class Diagnostics:
             )
         return found
 
+    @property
+    def verdict(self) -> str:
+        """One line: whether these figures speak for trusting the model's probabilities."""
+        spread = 3 * np.sqrt(0.09 / max(self.n_held_out, 1))
+        if not self.learned:
+            return "not about X: these are answers of the marginal distribution."
+        if self.n_held_out == 0:
+            return "unknown: score it on rows that it has not seen."
+        if self.pit_pvalue < 0.01 or self.coverage_90 < 0.9 - spread:
+            return "no, not its probabilities as they are: calibrate with `conformalize` or fit on more rows."
+        if self.warnings:
+            return "with care: see the warnings."
+        return f"yes, for inputs like those of the training rows, as far as {self.n_held_out} held-out rows can show."
+
     def __str__(self) -> str:
         spectrum = ", ".join(f"{value:.3f}" for value in self.spectrum[:8]) or "none (independent)"
         slab = "unknown" if np.isnan(self.worst_slab_coverage_90) else f"{self.worst_slab_coverage_90:.1%}"
@@ -107,6 +137,7 @@ class Diagnostics:
             f"PIT uniformity        p = {self.pit_pvalue:.3f}",
             f"90 % coverage         {self.coverage_90:.1%}, in the worst slab {slab}",
             f"held-out rows         {self.n_held_out}",
+            f"to be trusted?        {self.verdict}",
         ]
         return "\n".join(
             lines + [f"! {warning}" for warning in self.warnings] + ([] if self.warnings else ["no warnings"])
@@ -169,12 +200,19 @@ def _worst_slab(projected: FloatArray, hit: FloatArray, mass: float) -> tuple[in
 
 
 def summarize(
-    answers: HeldOutAnswers | None, spectrum: FloatArray, gaps: tuple[float, float], held_out_loss: float
+    answers: HeldOutAnswers | None,
+    spectrum: FloatArray,
+    gaps: tuple[float, float],
+    held_out_loss: float,
+    n_rows: int = 0,
+    n_inputs: int = 0,
+    learned: bool = True,
 ) -> Diagnostics:
     """All figures; without held-out rows most are nan."""
     if answers is None:
         nan = float("nan")
-        return Diagnostics(spectrum, *gaps, held_out_loss, nan, np.full(10, nan), nan, {}, nan, nan, 0)
+        unknown = Diagnostics(spectrum, *gaps, held_out_loss, nan, np.full(10, nan), nan, {}, nan, nan, 0)
+        return replace(unknown, n_rows=n_rows, n_inputs=n_inputs, learned=learned)
     pit = answers.pit
     pvalues = [pit_uniformity(column).pvalue for column in pit.T]
     histogram = np.histogram(pit, bins=10, range=(0, 1))[0] / pit.size
@@ -190,4 +228,7 @@ def summarize(
         coverage_90=float(answers.covered.mean()),
         worst_slab_coverage_90=worst_slab_coverage(answers.inputs, answers.covered.mean(axis=1)),
         n_held_out=len(pit),
+        n_rows=n_rows,
+        n_inputs=n_inputs,
+        learned=learned,
     )

@@ -44,6 +44,14 @@ def _weighted_sum(weights: Tensor, values: Tensor) -> Tensor:
     return torch.where(weights[:, :, None] > 0, weights[:, :, None] * values, 0.0).sum(dim=1)
 
 
+def _total(weights: Tensor, values: Tensor) -> Tensor:
+    """Σ_j w_j values_j over the last axis; a power that overflows counts nothing where there is no mass."""
+    total = (weights * values).sum(dim=-1)
+    if bool(total.isnan().any()):
+        total = torch.where(weights > 0, weights * values, 0.0).sum(dim=-1)
+    return total
+
+
 def _coins() -> ConditionalDistribution:
     """The laws in examples: two coins, Y = 1 for heads, P(Y = 1) = p with p = ½ for the first and ¾ for the second."""
     support = Support(torch.tensor([0.0, 1.0]), torch.tensor([[-1.0], [1.0]]))
@@ -372,13 +380,13 @@ class ConditionalDistribution:
 
     def _raw_moment(self, k: int) -> Tensor:
         def chunk(w: Tensor, rows: slice) -> Tensor:
-            return (w[:, None, :] * self._located(rows) ** k).sum(dim=-1)
+            return _total(w[:, None, :], self._located(rows) ** k)
 
         return self._in_chunks(chunk, width=2 * self.support.n_components)
 
     def _central_moment(self, k: int) -> Tensor:
         def chunk(w: Tensor, rows: slice) -> Tensor:
-            return (w[:, None, :] * self._deviations(w, rows) ** k).sum(dim=-1)
+            return _total(w[:, None, :], self._deviations(w, rows) ** k)
 
         return self._in_chunks(chunk, width=2 * self.support.n_components)
 
@@ -388,6 +396,7 @@ class ConditionalDistribution:
             values = self._located(rows)
         else:  # the anchor would only cancel, at the cost of digits
             values = self.transport[rows].offsets_at(self.support.values.mT[None])
+        values = values - values[..., :1]  # a point mass far from zero has deviations of exactly zero
         return values - (w[:, None, :] * values).sum(dim=-1, keepdim=True)
 
     def skewness(self) -> Any:
@@ -413,8 +422,14 @@ class ConditionalDistribution:
         return self._by_component(self._standardized_moment(4) - 3)
 
     def _standardized_moment(self, k: int) -> Tensor:
-        variance = self._central_moment(2)
-        return torch.where(variance > 0, self._central_moment(k) / variance ** (k / 2), 0.0)
+        scale = self._central_moment(2).sqrt()[..., None]
+
+        def chunk(w: Tensor, rows: slice) -> Tensor:
+            unit = torch.where(scale[rows] > 0, scale[rows], 1.0)
+            return _total(w[:, None, :], (self._deviations(w, rows) / unit) ** k)  # scaled first: powers overflow
+
+        moments = self._in_chunks(chunk, width=2 * self.support.n_components)
+        return torch.where(scale[..., 0] > 0, moments, 0.0)
 
     def cov(self) -> Any:
         """Covariances E[(Y − E Y)(Y − E Y)ᵀ], (n, q, q), symmetric positive semi-definite; (n, 1, 1) for scalar Y.

@@ -15,6 +15,8 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import validate_data
 
+from ncprob.preprocessing import LARGEST
+
 TEXT = (nw.String, nw.Categorical, nw.Enum)
 
 
@@ -60,6 +62,8 @@ def check_features(
     _check_finite(x, name)
     if reset and len(x) < 2:
         raise ValueError("`X` must hold at least 2 rows; got n_samples = 1 (one sample). Pass more data.")
+    if reset:
+        _check_size(x, name)
     return x
 
 
@@ -148,6 +152,7 @@ def check_target(y: Any, n_rows: int, name: str = "y") -> NDArray[np.float64]:
         raise ValueError(f"`{name}` must have shape (n,) or (n, q); got {array.shape}. Reshape it.")
     _check_length(array, n_rows, name)
     _check_finite(array, name)
+    _check_size(array, name)
     return _plain(array)
 
 
@@ -206,6 +211,16 @@ def _check_finite(array: NDArray[Any], name: str) -> None:
         raise ValueError(
             f"`{name}` must not contain NaN or infinity; Input {name} contains NaN or inf in {int(bad.sum())} places, "
             f"first at index {first}. Drop or impute these rows."
+        )
+
+
+def _check_size(array: NDArray[Any], name: str) -> None:
+    """Refuse values whose squares overflow: they have no variance."""
+    largest = np.abs(array).max(initial=0.0)
+    if largest > LARGEST:
+        raise ValueError(
+            f"`{name}` must not exceed {LARGEST:g} in size, or its variance is no number; it reaches {largest:.3g}. "
+            "Rescale it, for example to other units or logarithms."
         )
 
 

@@ -103,7 +103,14 @@ class FittedModel:
                 dim=1,
             )
 
-        return by_rows(members, inputs, n_rows)
+        features = by_rows(members, inputs, n_rows)
+        if not bool(features.isfinite().all()):  # only an encoder of the user can: ours are bounded on finite inputs
+            row = int((~features.isfinite()).any(dim=1).nonzero()[0])
+            raise ValueError(
+                f"`x_encoder` must give finite features; it gives NaN or infinity for row {row} of X. Look for values "
+                "there that it does not expect."
+            )
+        return features
 
     def distribution(
         self, x: Any, n_rows: int, export: Callable[[Tensor], Any] | None = None

@@ -8,6 +8,7 @@ import json
 import math
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,17 +17,19 @@ from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from ncprob._files import replacing
+from ncprob._files import check_writable, replacing
 from ncprob._validation import check_integer, check_number
 from ncprob.pairs import Pairs
 
-CHECKPOINT_FORMAT = 2
+CHECKPOINT_FORMAT = 3
 SMALL_NETWORK = 200_000  # parameters
+SMALLEST_BATCH = 8  # rows; a device without memory for more is of no use
+EXPLOSION = 100.0  # a score so far above the best, in units of the best or of one, is no fluctuation
 
 
 @dataclass
@@ -40,6 +43,7 @@ class History:
     seconds: list[float] = field(default_factory=list)
     best_step: int = 0
     stopped_early: bool = False
+    recoveries: int = 0  # how often a network went back to its best weights
 
     def append(self, step: int, loss: float, validation_loss: float, learning_rate: float, seconds: float) -> None:
         """Add one line."""
@@ -148,7 +152,9 @@ def minimize(
     With a `population`, `score()` gives one value per network and each keeps its own best weights.
 
     Everything random is a function of (seed, step), so a resumed run repeats an uninterrupted one bit by bit
-    on the same CPU. A score that is not finite sends training back to the best weights at half the learning rate.
+    on the same CPU. A gradient that is not finite counts as zero and sends its network back to the best weights at
+    half the learning rate when next validated; so does a score that is not finite or has exploded. Other networks of a
+    population go on undisturbed.
     """
     with _few_threads(model):
         return _minimize(model, objective, data, score, _Run(model, schedule, data, runtime, settings, population))
@@ -163,7 +169,7 @@ def _minimize(
 ) -> History:
     schedule, runtime = run.schedule, run.runtime
     run.resume()
-    batches = data.batches(schedule.batch_size, runtime.seed, start=run.step)
+    batches = data.batches(run.batch_size, runtime.seed, start=run.step)
     disable = None if runtime.progress == "auto" else not runtime.progress
     model.train()
     with tqdm(
@@ -172,7 +178,12 @@ def _minimize(
         while run.step < schedule.max_steps and not run.history.stopped_early:
             if runtime.stop is not None and runtime.stop.is_set():
                 raise RuntimeError("Training was stopped, because the fit it belongs to has failed or was interrupted.")
-            run.update(objective(*next(batches)))
+            try:
+                run.update(objective(*next(batches)))
+            except torch.OutOfMemoryError:
+                run.halve_batches()
+                batches = data.batches(run.batch_size, runtime.seed, start=run.step)
+                continue
             bar.update()
             if run.step % schedule.validate_every == 0 or run.step == schedule.max_steps:
                 run.validate(score)
@@ -217,8 +228,10 @@ class _Run:
         self.optimizer = torch.optim.AdamW(
             model.parameters(), lr=schedule.learning_rate, weight_decay=decay, fused=True
         )
-        self.step, self.slowdown = 0, 1.0
         size = 1 if population is None else len(population.weight_decay)
+        self.step, self.slowdown = 0, torch.ones(size, dtype=torch.float64)
+        self._failed = torch.zeros(size, dtype=torch.bool)  # networks with a gradient that was no number
+        self.batch_size = schedule.batch_size
         self.best_score = torch.full((size,), math.inf, dtype=torch.float64)
         self.best = _copy_state(model)
         self.history = History()
@@ -243,26 +256,62 @@ class _Run:
 
     def update(self, loss: Tensor) -> None:
         """One AdamW step with clipped gradients."""
-        rate = self.schedule.rate(self.step) * self.slowdown
+        rate = self.schedule.rate(self.step)
+        if self.population is None:
+            rate *= float(self.slowdown)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         self._clip_gradients()
-        self.optimizer.step()
-        self._decay(rate)
+        with self._slowed():
+            self.optimizer.step()
+            self._decay(rate)
         self._loss_sum = self._loss_sum.to(loss.device) + loss.detach().double()  # stays on the device: no waiting
         self._loss_count += 1
         self.step += 1
 
+    def halve_batches(self) -> None:
+        """Go on with smaller batches where the device has no memory for these; called while that error is handled."""
+        if self.batch_size < 2 * SMALLEST_BATCH:
+            raise
+        self.batch_size //= 2
+        self.optimizer.zero_grad(set_to_none=True)
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        warnings.warn(
+            f"the device ran out of memory while training the {self.runtime.description}; batches of {self.batch_size} "
+            "rows from here on. Set a smaller `batch_size` to avoid it.",
+            stacklevel=2,
+        )
+
     def _clip_gradients(self) -> None:
-        if self.population is None:
-            nn.utils.clip_grad_norm_(self.model.parameters(), self.schedule.gradient_clip)
-            return
+        """Clip the gradient of every network by itself; one that is no number counts as zero and is remembered."""
         gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
-        factor = (self.schedule.gradient_clip / self.population.norms(gradients)).clamp(max=1)
+        if self.population is None:
+            norms = nn.utils.clip_grad_norm_(self.model.parameters(), self.schedule.gradient_clip).reshape(1)
+        else:
+            norms = self.population.norms(gradients)
+            factor = (self.schedule.gradient_clip / norms).clamp(max=1)
+            for gradient in gradients:
+                gradient.mul_(_along_networks(factor, gradient))
+        failed = ~norms.isfinite()
+        self._failed = self._failed.to(failed.device) | failed  # stays on the device, like the loss
         for gradient in gradients:
-            gradient.mul_(_along_networks(factor, gradient))
+            gradient.masked_fill_(failed[0] if self.population is None else _along_networks(failed, gradient), 0.0)
+
+    @contextmanager
+    def _slowed(self) -> Iterator[None]:
+        """Let networks of a population that have recovered make only a part of the step inside the block."""
+        if self.population is None or bool((self.slowdown == 1).all()):
+            yield
+            return
+        before = [parameter.detach().clone() for parameter in self.model.parameters()]
+        yield
+        with torch.no_grad():
+            for parameter, old in zip(self.model.parameters(), before, strict=True):
+                share = _along_networks(self.slowdown.to(parameter), parameter)
+                parameter.copy_(torch.where(share == 1, parameter, old + share * (parameter - old)))
 
     @torch.no_grad()
     def _decay(self, rate: float) -> None:
@@ -278,14 +327,19 @@ class _Run:
         train_loss = float(self._loss_sum) / self._loss_count
         self._loss_sum, self._loss_count = torch.zeros(()), 0
         values = torch.as_tensor(train_loss if score is None else score(), dtype=torch.float64).reshape(-1).cpu()
-        value = float(values.mean())
-        better = values.isfinite()
+        value = float(values[values.isfinite()].mean())  # nan if there is none
+        failed = self._failed.cpu()
+        if score is not None or self.population is None:  # the common loss of a population does not tell whose it was
+            failed = failed | ~values.isfinite()
+        better = ~failed if score is None else values.isfinite()
         if score is not None:  # else the last weights count: a training loss that falls proves nothing
             better &= values < self.best_score
-        self._keep(better, values)  # before any way back: what one network loses by diverging, the others need not
-        if not math.isfinite(value) or not math.isfinite(train_loss):
-            self._recover()
-        rate = self.schedule.rate(self.step - 1) * self.slowdown
+            failed = failed | (values > self.best_score + EXPLOSION * self.best_score.abs().clamp(min=1))
+        if self.population is None and not math.isfinite(train_loss):
+            failed = torch.ones_like(failed)
+        self._keep(better, values)  # before any way back: what a batch has spoiled the score may not show
+        self._recover(failed)
+        rate = self.schedule.rate(self.step - 1) * float(self.slowdown.mean())
         seconds = self._seconds_before + time.perf_counter() - self._started
         self.history.append(self.step, train_loss, value, rate, seconds)
         waited = (self.step - self.history.best_step) / self.schedule.validate_every
@@ -306,11 +360,25 @@ class _Run:
                 _along_networks(better.to(value.device), value), value.detach(), self.best[name]
             )
 
-    def _recover(self) -> None:
-        """Back to the best weights with half the step size and a fresh optimiser state."""
-        self.model.load_state_dict(self.best)
-        self.optimizer.state.clear()
-        self.slowdown /= 2
+    @torch.no_grad()
+    def _recover(self, failed: Tensor) -> None:
+        """Take networks that failed back to their best weights, at half the step size and without momentum."""
+        self._failed = torch.zeros_like(failed)
+        if not bool(failed.any()):
+            return
+        self.slowdown = torch.where(failed, self.slowdown / 2, self.slowdown)
+        self.history.recoveries += int(failed.sum())
+        if self.population is None:
+            self.model.load_state_dict(self.best)
+            self.optimizer.state.clear()
+            return
+        for name, parameter in self.model.named_parameters():
+            back = _along_networks(failed.to(parameter.device), parameter)
+            parameter.copy_(torch.where(back, self.best[name], parameter))
+            # Mean squares stay: the count of steps is common to all, and beside it fresh ones would be far too small.
+            momentum = self.optimizer.state.get(parameter, {}).get("exp_avg")
+            if momentum is not None:
+                momentum.masked_fill_(back, 0.0)
 
     # ---------------------------------------------------------------- checkpoints
 
@@ -327,19 +395,38 @@ class _Run:
             "format": CHECKPOINT_FORMAT,
             "identity": self.identity,
             "step": self.step,
-            "slowdown": self.slowdown,
+            "slowdown": self.slowdown.tolist(),
+            "batch_size": self.batch_size,
             "best_score": self.best_score.tolist(),
             "history": dataclasses.asdict(self.history),
         }
-        path.parent.mkdir(parents=True, exist_ok=True)
         contiguous = {k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}
-        with replacing(path) as partial:
-            save_file(contiguous, partial, metadata={"ncprob": json.dumps(facts)})
+        try:
+            with replacing(path) as partial:
+                save_file(contiguous, partial, metadata={"ncprob": json.dumps(facts)})
+        except (OSError, ValueError, SafetensorError) as error:
+            raise OSError(
+                f"`checkpoint_dir` could not be written at step {self.step} ({path.name}): {error}. The checkpoint "
+                "before is whole: make room or mend the directory, then fit again as before to go on from it."
+            ) from error
+
+    def _prepare(self, path: Path) -> None:
+        """Find out before any work is done whether checkpoints can be written; clear what a killed run has left."""
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            check_writable(path)
+        except (OSError, ValueError) as error:
+            raise ValueError(f"`checkpoint_dir` cannot be written: {error}. Choose another directory.") from error
+        for remains in path.parent.glob(f".{path.name}.*.partial"):
+            remains.unlink(missing_ok=True)
 
     def resume(self) -> None:
         """Take up the checkpoint, if there is one."""
         path = self._path
-        if path is None or not path.exists():
+        if path is None:
+            return
+        self._prepare(path)
+        if not path.exists():
             return
         try:
             with safe_open(path, framework="pt") as file:
@@ -359,7 +446,8 @@ class _Run:
         self._restore(facts, tensors)
 
     def _restore(self, facts: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        self.step, self.slowdown = facts["step"], facts["slowdown"]
+        self.step, self.slowdown = facts["step"], torch.tensor(facts["slowdown"], dtype=torch.float64)
+        self.batch_size = facts["batch_size"]
         self.best_score = torch.tensor(facts["best_score"], dtype=torch.float64)
         self.history = History(**facts["history"])
         self._seconds_before = self.history.seconds[-1] if self.history.seconds else 0.0

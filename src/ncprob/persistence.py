@@ -23,6 +23,7 @@ from ncprob.diagnostics import HeldOutAnswers
 from ncprob.encoders import encoder_from_state, encoder_state
 from ncprob.guarantees import OperatorTerms
 from ncprob.model import FittedModel
+from ncprob.novelty import InputReach
 from ncprob.optimization import History
 from ncprob.preprocessing import TableEncoder
 from ncprob.state import State, to_array
@@ -115,6 +116,7 @@ def _state(estimator: Any) -> State:
         "seed": estimator._seed,
         "best_step": history.best_step,
         "stopped_early": history.stopped_early,
+        "recoveries": history.recoveries,
     }
     tensors = {
         "x": to_array(estimator._training_x),
@@ -131,6 +133,7 @@ def _state(estimator: Any) -> State:
     parts = {"model": estimator._model.state(), "own": estimator._own_state()}
     if estimator._encoder is not None:
         parts["encoder"] = estimator._encoder.state()
+        parts["reach"] = estimator._reach.state()
     parts |= {
         name: encoder_state(getattr(estimator, name)) for name in ENCODERS if getattr(estimator, name) is not None
     }
@@ -215,11 +218,12 @@ def _restored(cls: Callable[..., Any], state: State, device: torch.device, encod
     _restore_columns(estimator, state)
     _restore_training(estimator, state, device)
     n_inputs = 0
-    estimator._encoder = None
+    estimator._encoder, estimator._reach = None, None
     if "encoder" in state.parts:
         estimator._encoder = TableEncoder.from_state(state.part("encoder"), estimator.n_features_in_)
         n_inputs = estimator._encoder.n_inputs
         _check_levels(estimator)
+        estimator._reach = _read_reach(estimator, state, device)
     estimator._model = FittedModel.from_state(state.part("model"), n_inputs, estimator.x_encoder, estimator.y_encoder)
     if estimator._model.support.n_components != estimator._training_y.shape[1]:
         raise ValueError("the model must have as many targets as the training rows")
@@ -258,6 +262,15 @@ def _restore_columns(estimator: Any, state: State) -> None:
             raise ValueError("categories must be lists of text, of named columns")
         categories[name] = levels
     estimator.categories_ = categories
+
+
+def _read_reach(estimator: Any, state: State, device: torch.device) -> InputReach:
+    """Where the training inputs end; models saved before it was kept are measured again."""
+    scaler, numeric = estimator._encoder.scaler, estimator._encoder.numeric
+    if "reach" in state.parts:
+        return InputReach.from_state(state.part("reach"), scaler)
+    known = estimator._training_x[(estimator._training_weights > 0).cpu().numpy()]
+    return InputReach.fit(scaler, torch.as_tensor(known[:, numeric]).to(device))
 
 
 def _check_levels(estimator: Any) -> None:
@@ -301,7 +314,10 @@ def _read_history(state: State) -> History:
         raise ValueError("steps of training must be counted")
     lists = {name: column.tolist() for name, column in columns.items()} | {"step": columns["step"].astype(int).tolist()}
     return History(
-        **lists, best_step=state.integer("best_step", minimum=0), stopped_early=state.fact("stopped_early", bool)
+        **lists,
+        best_step=state.integer("best_step", minimum=0),
+        stopped_early=state.fact("stopped_early", bool),
+        recoveries=state.integer("recoveries", minimum=0) if "recoveries" in state.facts else 0,
     )
 
 

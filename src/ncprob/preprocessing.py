@@ -14,6 +14,7 @@ NORMAL_IQR = 1.3489795  # interquartile range of the standard normal law
 MAX_CORE = 5.0  # robust standard deviations
 MAX_LEVELS = 32
 MAX_KNOTS = 1024
+LARGEST = 1e150  # size of a target whose square is still a number
 
 
 def robust_center_and_scale(
@@ -199,6 +200,17 @@ class SoftScale:
         z = (y.double() - self.center) / self.scale
         beyond = (z.abs() - self.core).clamp(min=0)
         return torch.where(beyond > 0, z.sign() * (self.core + beyond.log1p()), z)
+
+    def reach(self) -> Float[Tensor, " columns"]:
+        """Largest |z| whose value of Y has a square that is still a number.
+
+        Examples
+        --------
+        >>> soft = SoftScale(torch.zeros(1), torch.ones(1), torch.full((1,), 3.0))
+        >>> soft.reach().round().tolist()  # 3 + log 10¹⁵⁰
+        [348.0]
+        """
+        return self.core + torch.log1p((LARGEST / self.scale.double() - self.core).clamp(min=0))
 
     def inverse(self, z: Float[Tensor, "... columns"]) -> Float[Tensor, "... columns"]:
         """Values of Y."""

@@ -147,8 +147,9 @@ def crps(weights: Weights, atoms: Float[Tensor, "... atoms"], y: Float[Tensor, "
     tensor([0.5000])
     """
     cumulative = weights.cumsum(dim=1)
-    half_spread = (weights * atoms * (2 * cumulative - weights - 1)).sum(dim=1)
-    return (weights * (atoms - y[:, None]).abs()).sum(dim=1) - half_spread
+    distance = atoms - y[:, None]  # the spread does not see a shift, and keeps its digits far from zero
+    half_spread = (weights * distance * (2 * cumulative - weights - 1)).sum(dim=1)
+    return ((weights * distance.abs()).sum(dim=1) - half_spread).clamp(min=0)  # below zero only by rounding
 
 
 def densest_cells(

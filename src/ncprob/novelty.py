@@ -1,0 +1,93 @@
+"""How far inputs lie from those that a model has learned from: answers out there are extrapolations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from ncprob.linalg import symmetric_inverse_sqrt
+from ncprob.preprocessing import InputScaler
+from ncprob.state import State
+
+FAR = 1.5  # scores beyond are far outside: of normal inputs and a thousand rows, about five standard deviations
+MANY = 0.2  # share of rows far outside that is worth a word
+EDGE = 0.999  # share of training rows inside the edge; at least one row lies outside, so that one cannot set it
+RIDGE = 1e-3
+MOST_ROWS = 20_000  # rows that the edge is read from
+
+
+@dataclass(frozen=True)
+class InputReach:
+    """Where the training inputs end, column by column and together.
+
+    The novelty of x is the larger of two ratios, each 1 at the edge of the training rows: max_j |x_j − c_j| / e_j with
+    c_j the median of column j and e_j the largest distance from it, and the Mahalanobis distance ‖W(z − z̄)‖ of the
+    scaled inputs z, which sees combinations of values that do not occur together. Both are learned on one half of the
+    rows and divided by what 99.9 % of the other half have, so that new rows of the same kind are no further out.
+
+    Examples
+    --------
+    >>> x = torch.linspace(-1, 1, 101, dtype=torch.float64)[:, None]
+    >>> reach = InputReach.fit(InputScaler.fit(x), x)
+    >>> reach.novelty(torch.tensor([[0.0], [0.98], [9.8]], dtype=torch.float64)).round(decimals=2).tolist()
+    [0.02, 1.0, 10.0]
+    """
+
+    scaler: InputScaler
+    edge: Float[Tensor, " columns"]
+    mean: Float[Tensor, " columns"]
+    whitening: Float[Tensor, "columns columns"]
+    radii: Float[Tensor, " 2"]
+
+    @classmethod
+    def fit(cls, scaler: InputScaler, x: Float[Tensor, "rows columns"]) -> InputReach:
+        """Learn the edge of numeric inputs that `scaler` was fitted to."""
+        n, p = x.shape
+        if p == 0:
+            none = x.new_zeros(0).double()
+            return cls(scaler, none, none, torch.diag(none), x.new_ones(2).double())
+        order = torch.randperm(n, generator=torch.Generator().manual_seed(0))[:MOST_ROWS]  # rows may be sorted
+        rows = x[order.to(x.device)].double()
+        learning, judging = (rows, rows) if n < 4 else (rows[::2], rows[1::2])
+        # A column that does not vary has its scale for an edge: one, or that of its few values.
+        edge = torch.maximum((learning - scaler.center).abs().amax(dim=0), scaler.scale)
+        z = scaler(learning).double()
+        mean = z.mean(dim=0)
+        covariance = (z - mean).mT @ (z - mean) / len(z)
+        ridge = RIDGE * covariance.diagonal().mean() + torch.finfo(torch.float32).eps
+        whitening = symmetric_inverse_sqrt(covariance + ridge * torch.eye(p, dtype=z.dtype, device=z.device))
+        raw = cls(scaler, edge, mean, whitening, edge.new_ones(2))
+        distances = raw.distances(judging)
+        last = max(1, min(int(EDGE * len(judging)), len(judging) - 1))
+        radii = distances.kthvalue(last, dim=1).values
+        return replace(raw, radii=torch.where(radii > 0, radii, 1.0))
+
+    def distances(self, x: Float[Tensor, "rows columns"]) -> Float[Tensor, "2 rows"]:
+        """Distance by columns and together, in units of their edges."""
+        if x.shape[1] == 0:
+            return x.new_zeros(2, len(x), dtype=torch.float64)
+        beyond = ((x.double() - self.scaler.center).abs() / self.edge).amax(dim=1)
+        together = torch.linalg.vector_norm((self.scaler(x).double() - self.mean) @ self.whitening, dim=1)
+        return torch.stack([beyond, together]) / self.radii[:, None]
+
+    def novelty(self, x: Float[Tensor, "rows columns"]) -> Float[Tensor, " rows"]:
+        """The score of every row."""
+        return self.distances(x).amax(dim=0)
+
+    def state(self) -> State:
+        """What `from_state` needs."""
+        return State({"edge": self.edge, "mean": self.mean, "whitening": self.whitening, "radii": self.radii})
+
+    @classmethod
+    def from_state(cls, state: State, scaler: InputScaler) -> InputReach:
+        """The same reach of the columns of `scaler`."""
+        p = len(scaler.center)
+        edge = state.tensor("edge", torch.float64, (p,))
+        radii = state.tensor("radii", torch.float64, (2,))
+        if not bool((edge > 0).all()) or not bool((radii > 0).all()):
+            raise ValueError("inputs must have a positive reach")
+        mean, whitening = state.tensor("mean", torch.float64, (p,)), state.tensor("whitening", torch.float64, (p, p))
+        return cls(scaler, edge, mean, whitening, radii)

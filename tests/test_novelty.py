@@ -1,0 +1,124 @@
+"""Inputs far from the training rows are told from those that are only new."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from helpers import normal
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ncprob import NCPClassifier, NCPRegressor, load
+from ncprob.novelty import FAR, InputReach
+from ncprob.preprocessing import InputScaler
+
+
+def reach_of(x):
+    return InputReach.fit(InputScaler.fit(x), x)
+
+
+def cauchy(*shape, seed):
+    top, bottom = normal(2, *shape, seed=seed)
+    return top / bottom
+
+
+@pytest.mark.parametrize("law", [normal, cauchy])
+@pytest.mark.parametrize(("n", "p"), [(100, 1), (100, 50), (1000, 5), (60, 100)])
+def test_new_rows_of_the_same_kind_are_not_far(law, n, p):
+    """Heavy tails and more columns than rows included: of 30 to 500 judging rows about one lies beyond the edge."""
+    shares = [
+        float((reach_of(law(n, p, seed=k)).novelty(law(500, p, seed=100 + k)) > FAR).double().mean()) for k in range(5)
+    ]
+    assert np.mean(shares) < 2.5 / (n / 2)
+
+
+@pytest.mark.parametrize("p", [1, 5, 50])
+def test_one_column_far_out_is_enough(p):
+    reach, new = reach_of(normal(500, p, seed=0)), normal(20, p, seed=1)
+    new[:, p // 2] = 20.0
+    assert (reach.novelty(new) > FAR).all()
+
+
+def test_a_combination_that_does_not_occur_is_seen():
+    x = normal(500, 1, seed=0)
+    reach = reach_of(torch.cat([x, x + 0.1 * normal(500, 1, seed=1)], dim=1))
+    apart, together = torch.tensor([[1.5, -1.5]]).double(), torch.tensor([[1.5, 1.5]]).double()
+    assert reach.novelty(apart) > 5
+    assert reach.novelty(together) < 1
+
+
+def test_one_absurd_row_does_not_hide_the_edge():
+    x = normal(500, 2, seed=0)
+    x[3, 0] = 1e9
+    assert reach_of(x).novelty(torch.tensor([[0.0, 40.0]]).double()) > FAR
+
+
+@given(st.integers(2, 40), st.integers(0, 3), st.integers(0, 1000))
+def test_scores_are_finite_positive_and_grow_outwards(n, p, seed):
+    x = normal(n, p, seed=seed)
+    if p > 1:
+        x[:, 1] = 3.0
+    reach = reach_of(x)
+    direction = normal(1, p, seed=seed + 1).sign()
+    away = [float(reach.novelty(x.median(dim=0).values + size * direction)) for size in (1e1, 1e3, 1e200)]
+    assert np.isfinite(away).all()
+    assert (np.diff(away) >= 0).all()
+    assert float(reach.novelty(x).min()) >= 0
+
+
+def test_scores_do_not_see_units():
+    x, new = normal(200, 3, seed=0), normal(50, 3, seed=1)
+    torch.testing.assert_close(
+        reach_of(1e-12 * x + 1e-9).novelty(1e-12 * new + 1e-9), reach_of(x).novelty(new), rtol=1e-4, atol=1e-4
+    )
+
+
+X = np.random.default_rng(0).normal(size=(120, 2))
+OPTIONS = {"max_steps": 5, "tree_inputs": False, "random_state": 0, "hidden_sizes": (8,), "progress": False}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return NCPRegressor(**OPTIONS).fit(X, X[:, 0] + X[:, 1] ** 2)
+
+
+@pytest.mark.parametrize(
+    "ask", ["predict", "predict_quantiles", "predict_interval", "predict_var", "predict_distribution"]
+)
+def test_questions_about_far_rows_are_warned_of(model, ask):
+    with pytest.warns(
+        UserWarning, match=r"rows of `X` lie far outside the training inputs.*`novelty\(X\)` tells which"
+    ):
+        getattr(model, ask)(X + 50)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        getattr(model, ask)(X)
+        getattr(model, ask)(np.vstack([X[:90], X[:10] + 50]))  # a few
+
+
+def test_novelty_of_estimators(model, tmp_path):
+    scores = model.novelty(X)
+    assert scores.shape == (120,)
+    assert np.mean(scores <= 1) > 0.95
+    assert (model.novelty(X + 50) > FAR).all()
+    model.save(tmp_path / "model")
+    np.testing.assert_array_equal(load(tmp_path / "model").novelty(X + 3), model.novelty(X + 3))
+    with pytest.warns(UserWarning, match="far outside"):
+        NCPClassifier(**OPTIONS).fit(X, X[:, 0] > 0).predict_proba(X - 50)
+
+
+def test_answers_that_do_not_depend_on_x_are_not_extrapolated():
+    with pytest.warns(UserWarning, match="has only 10 rows"):
+        few = NCPRegressor(**OPTIONS).fit(X[:10], X[:10, 0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        few.predict(X + 50)
+
+
+def test_models_with_encoders_of_the_user_have_no_score():
+    encoder = torch.nn.Linear(2, 4)
+    own = NCPRegressor(**OPTIONS, x_encoder=encoder, rank=4, coordinates="raw").fit(X, X[:, 0])
+    own.predict(X + 50)
+    with pytest.raises(ValueError, match="`novelty` needs a table"):
+        own.novelty(X)
