@@ -4,11 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-<<<<<<< HEAD
-.PHONY: help setup demo test test-slow check format docs clean bench bench-setup paper paper-quick paper-report molecules
-=======
-.PHONY: help setup demo test test-slow test-faults check format docs clean bench bench-setup paper paper-quick paper-report
->>>>>>> trust
+.PHONY: help setup demo test test-slow test-faults check format docs clean bench bench-setup paper paper-quick paper-report molecules
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
