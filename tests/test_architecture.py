@@ -9,7 +9,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "ncprob"
 
 # Lowest first; modules of one line do not import each other unless listed in WITHIN_LAYER.
 LAYERS = [
-    ["_version", "_validation", "_files", "state", "expressions"],
+    ["_version", "_validation", "_files", "state", "expressions", "ranks"],
     [
         "linalg",
         "statistics",
@@ -22,7 +22,7 @@ LAYERS = [
         "ensembles",
         "tables",
     ],
-    ["transport", "mixture", "clusters", "smoothing", "trees", "_laws"],
+    ["transport", "mixture", "clusters", "smoothing", "trees", "_laws", "partition"],
     ["losses", "distribution", "optimization", "datasets", "metrics", "guarantees", "samples"],
     ["operator", "conditioning", "diagnostics", "recipe"],
     ["training", "truncation"],

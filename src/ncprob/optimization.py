@@ -24,6 +24,7 @@ from tqdm.auto import tqdm
 from ncprob._files import replacing
 from ncprob._validation import check_integer, check_number
 from ncprob.pairs import Pairs
+from ncprob.ranks import ALONE, Ranks
 
 CHECKPOINT_FORMAT = 2
 SMALL_NETWORK = 200_000  # parameters
@@ -126,6 +127,7 @@ class Runtime:
     progress: bool | Literal["auto"] = "auto"
     description: str = "training"
     stop: threading.Event | None = None  # set by another thread to end the run
+    ranks: Ranks = ALONE  # processes that train together
 
     def __post_init__(self) -> None:
         if self.progress != "auto" and not isinstance(self.progress, bool):
@@ -149,6 +151,9 @@ def minimize(
 
     Everything random is a function of (seed, step), so a resumed run repeats an uninterrupted one bit by bit
     on the same CPU. A score that is not finite sends training back to the best weights at half the learning rate.
+
+    On several ranks (`runtime.ranks`) all begin with the weights of the first, which alone writes checkpoints and shows
+    progress; gradients are averaged, and the first rank's score decides for all.
     """
     with _few_threads(model):
         return _minimize(model, objective, data, score, _Run(model, schedule, data, runtime, settings, population))
@@ -165,6 +170,7 @@ def _minimize(
     run.resume()
     batches = data.batches(schedule.batch_size, runtime.seed, start=run.step)
     disable = None if runtime.progress == "auto" else not runtime.progress
+    disable = True if runtime.ranks.rank > 0 else disable
     model.train()
     with tqdm(
         total=schedule.max_steps, initial=run.step, desc=runtime.description, disable=disable, leave=False
@@ -213,6 +219,7 @@ class _Run:
         population: Population | None,
     ) -> None:
         self.model, self.schedule, self.runtime, self.population = model, schedule, runtime, population
+        runtime.ranks.agree(model.state_dict().values())
         decay = schedule.weight_decay if population is None else 0.0  # a population decays by itself
         self.optimizer = torch.optim.AdamW(
             model.parameters(), lr=schedule.learning_rate, weight_decay=decay, fused=True
@@ -248,6 +255,7 @@ class _Run:
             group["lr"] = rate
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
+        self.runtime.ranks.average_gradients(self.model.parameters())
         self._clip_gradients()
         self.optimizer.step()
         self._decay(rate)
@@ -278,6 +286,8 @@ class _Run:
         train_loss = float(self._loss_sum) / self._loss_count
         self._loss_sum, self._loss_count = torch.zeros(()), 0
         values = torch.as_tensor(train_loss if score is None else score(), dtype=torch.float64).reshape(-1).cpu()
+        # Rounding may differ between ranks; what they decide must not.
+        train_loss, values = self.runtime.ranks.from_first(lambda: (train_loss, values))
         value = float(values.mean())
         better = values.isfinite()
         if score is not None:  # else the last weights count: a training loss that falls proves nothing
@@ -317,7 +327,7 @@ class _Run:
     def save(self) -> None:
         """Write the whole state to one file, atomically."""
         path = self._path
-        if path is None:
+        if path is None or self.runtime.ranks.rank > 0:
             return
         tensors = {f"model.{k}": v for k, v in _copy_state(self.model).items()}
         tensors |= {f"best.{k}": v for k, v in self.best.items()}
@@ -337,10 +347,15 @@ class _Run:
             save_file(contiguous, partial, metadata={"ncprob": json.dumps(facts)})
 
     def resume(self) -> None:
-        """Take up the checkpoint, if there is one."""
+        """Take up the checkpoint, if there is one; the first rank reads it for all."""
         path = self._path
-        if path is None or not path.exists():
+        if path is None:
             return
+        found = self.runtime.ranks.from_first(lambda: self._read(path) if path.exists() else None)
+        if found is not None:
+            self._restore(*found)
+
+    def _read(self, path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         try:
             with safe_open(path, framework="pt") as file:
                 facts = json.loads((file.metadata() or {})["ncprob"])
@@ -356,7 +371,7 @@ class _Run:
                 "starting weights differ. "
                 "Remove it or choose another directory."
             )
-        self._restore(facts, tensors)
+        return facts, tensors
 
     def _restore(self, facts: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         self.step, self.slowdown = facts["step"], facts["slowdown"]

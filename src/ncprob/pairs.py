@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ Batch = tuple[Any, Any]
 Chunk = tuple[Any, Any, Tensor | None]
 
 
+@runtime_checkable
 class Pairs(Protocol):
     """What training and post-processing need from data."""
 
@@ -41,8 +42,6 @@ def as_pairs(pairs: Any, device: torch.device | None = None) -> Pairs:
     >>> len(as_pairs((torch.zeros(7, 2), torch.zeros(7, 1))))
     7
     """
-    if isinstance(pairs, TensorPairs | DatasetPairs | LoaderPairs):
-        return pairs
     if isinstance(pairs, DataLoader):
         return LoaderPairs(pairs, device)
     if isinstance(pairs, Dataset):
@@ -50,6 +49,8 @@ def as_pairs(pairs: Any, device: torch.device | None = None) -> Pairs:
     if isinstance(pairs, tuple | list) and len(pairs) in (2, 3):
         weights = pairs[2] if len(pairs) == 3 else None
         return TensorPairs(pairs[0], pairs[1], weights, device)
+    if isinstance(pairs, Pairs):
+        return pairs
     raise TypeError(
         "`pairs` must be (x, y), (x, y, weights), a Dataset or a DataLoader of pairs; "
         f"got {type(pairs).__name__}. Pass for example `(x, y)` with two tensors."
@@ -72,8 +73,12 @@ class TensorPairs:
 
     def batches(self, batch_size: int, seed: int, start: int = 0) -> Iterator[Batch]:
         """Endless shuffled batches of equal size."""
-        for index in _index_batches(len(self), batch_size, seed, start, self.weights):
-            yield select(self.x, index), select(self.y, index)
+        for index in index_batches(len(self), batch_size, seed, start, self.weights):
+            yield self.rows(index)
+
+    def rows(self, index: Tensor | slice) -> Batch:
+        """Some of the pairs."""
+        return select(self.x, index), select(self.y, index)
 
     def chunks(self, size: int) -> Iterator[Chunk]:
         """All pairs once, in order."""
@@ -100,19 +105,21 @@ class DatasetPairs:
     def __len__(self) -> int:
         return len(self.dataset)  # type: ignore[arg-type]
 
-    def _collate(self, index: list[int]) -> Batch:
-        x, y = default_collate([self.dataset[i] for i in index])
+    def rows(self, index: Tensor | slice) -> Batch:
+        """Some of the pairs, collated."""
+        numbers = range(len(self))[index] if isinstance(index, slice) else index.tolist()
+        x, y = default_collate([self.dataset[i] for i in numbers])
         return to_device(x, self.device), to_device(y, self.device)
 
     def batches(self, batch_size: int, seed: int, start: int = 0) -> Iterator[Batch]:
         """Endless shuffled batches of equal size."""
-        for index in _index_batches(len(self), batch_size, seed, start):
-            yield self._collate(index.tolist())
+        for index in index_batches(len(self), batch_size, seed, start):
+            yield self.rows(index)
 
     def chunks(self, size: int) -> Iterator[Chunk]:
         """All pairs once, in order."""
         for begin in range(0, len(self), size):
-            yield *self._collate(list(range(begin, min(begin + size, len(self))))), None
+            yield *self.rows(slice(begin, begin + size)), None
 
     def fingerprint(self) -> str:
         """Type and length: the items may be too many to read."""
@@ -144,7 +151,7 @@ class LoaderPairs:
         return f"{type(self.loader.dataset).__name__}:{len(self)}"
 
 
-def _index_batches(n: int, batch_size: int, seed: int, start: int, weights: Tensor | None = None) -> Iterator[Tensor]:
+def index_batches(n: int, batch_size: int, seed: int, start: int, weights: Tensor | None = None) -> Iterator[Tensor]:
     """Row numbers of endless batches; every epoch is a permutation that depends on (seed, epoch) alone."""
     size = min(batch_size, n)
     per_epoch = n // size
