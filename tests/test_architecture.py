@@ -22,7 +22,7 @@ LAYERS = [
         "ensembles",
         "tables",
     ],
-    ["transport", "mixture", "clusters", "smoothing", "trees", "_laws", "partition"],
+    ["transport", "mixture", "clusters", "smoothing", "trees", "_laws", "partition", "spool", "datafiles"],
     ["losses", "distribution", "optimization", "datasets", "metrics", "guarantees", "samples"],
     ["operator", "conditioning", "diagnostics", "recipe"],
     ["training", "truncation"],

@@ -30,8 +30,9 @@ from ncprob.operator import POSTPROCESSINGS
 from ncprob.optimization import History, Schedule
 from ncprob.preprocessing import TableEncoder
 from ncprob.recipe import Recipe
-from ncprob.samples import Sample
+from ncprob.samples import RowStream, Sample
 from ncprob.sets import Box, membership
+from ncprob.spool import Spool
 from ncprob.state import State
 from ncprob.training import resolve_device
 
@@ -102,8 +103,9 @@ class NCPEstimator(BaseEstimator):
         weights: NDArray[np.float64] | None,
         held: tuple[NDArray[np.float64], NDArray[np.float64]] | None,
         recipe: Recipe,
+        spool: Spool | None = None,
     ) -> None:
-        """Fit on checked arrays and keep what later questions need."""
+        """Fit on checked arrays and keep what later questions need; with a `spool` networks train on its rows."""
         self._device, self._seed = recipe.device, recipe.seed
         counted = slice(None) if weights is None else weights > 0
         names = list(getattr(self, "feature_names_in_", []))
@@ -111,7 +113,8 @@ class NCPEstimator(BaseEstimator):
         known = torch.as_tensor(x[counted]).to(self._device)
         self._encoder = TableEncoder.fit(known, levels) if self.x_encoder is None else None
         sample = self._sample(x, target, weights)
-        self._fit(sample, None if held is None else self._sample(*held, None), recipe)
+        stream = None if spool is None else self._stream(spool, sample.y.shape[1], weights is not None)
+        self._fit(sample, None if held is None else self._sample(*held, None), recipe, stream)
         # Copies: the caller may go on to change the arrays in place.
         self._training_x, self._training_y = x.copy(), sample.y.clone()
         self._training_weights = sample.y.new_ones(len(sample)) if sample.weights is None else sample.weights
@@ -122,11 +125,22 @@ class NCPEstimator(BaseEstimator):
         rows = None if weights is None else torch.as_tensor(weights, dtype=torch.float64).to(self._device)
         return Sample(self._encode(x), target, rows)
 
+    def _stream(self, spool: Spool, n_targets: int, weighted: bool) -> RowStream:
+        """Rows on disk, whose columns are inputs, targets, weights."""
+        end = spool.width - 2 - weighted
+        begin = end - n_targets
+
+        def split(columns: Tensor) -> tuple[Tensor, Tensor]:
+            x = columns[:, :begin]
+            return x.float() if self._encoder is None else self._encoder(x), columns[:, begin:end]
+
+        return RowStream(spool, split, end if weighted else None, self._device)
+
     def _encode(self, x: NDArray[Any]) -> Tensor:
         raw = torch.as_tensor(x).to(self._device)
         return raw.float() if self._encoder is None else self._encoder(raw)
 
-    def _fit(self, sample: Sample, held_out: Sample | None, recipe: Recipe) -> None:
+    def _fit(self, sample: Sample, held_out: Sample | None, recipe: Recipe, stream: RowStream | None = None) -> None:
         if sample.weights is not None:  # a row without weight is as good as absent
             sample = sample.rows(sample.weights.nonzero()[:, 0])
         n = len(sample)
@@ -151,7 +165,7 @@ class NCPEstimator(BaseEstimator):
                     "`coordinates` 'auto' is chosen on held-out rows, but `validation_fraction` is 0. "
                     "Choose 'raw' or 'residual', or hold rows out."
                 )
-            fitted = fit_model(training, held, recipe, join=join)
+            fitted = fit_model(training, held, recipe, join=join, stream=stream)
             self._model, self.history_ = fitted.model, fitted.history
             self.n_steps_, self._held_out_loss = fitted.history.n_steps, fitted.held_out_loss
             self._terms, self._answers = fitted.terms, fitted.answers

@@ -118,7 +118,18 @@ def _text_values(column: nw.Series[Any], label: str) -> NDArray[Any]:
 def _levels(values: NDArray[Any]) -> list[str]:
     """Distinct values, most frequent first, ties by name."""
     names, counts = np.unique(values, return_counts=True)
-    return names[np.argsort(-counts, kind="stable")].tolist()
+    return by_frequency(dict(zip(names.tolist(), counts.tolist(), strict=True)))
+
+
+def by_frequency(counts: Mapping[str, int]) -> list[str]:
+    """Levels, most frequent first, ties by name.
+
+    Examples
+    --------
+    >>> by_frequency({"flat": 2, "loft": 1, "house": 2})
+    ['flat', 'house', 'loft']
+    """
+    return sorted(counts, key=lambda level: (-counts[level], level))
 
 
 def _numbers(estimator: BaseEstimator, name: str, values: NDArray[Any]) -> NDArray[np.float64]:

@@ -166,13 +166,13 @@ def index_batches(n: int, batch_size: int, seed: int, start: int, weights: Tenso
         first = 0
 
 
-def systematic_sample(weights: Tensor, generator: torch.Generator) -> Tensor:
-    """n rows drawn with probability ∝ weight; row i appears ⌊n w_i⌋ or ⌈n w_i⌉ times."""
+def systematic_sample(weights: Tensor, generator: torch.Generator, size: int | None = None) -> Tensor:
+    """n rows (or `size`) drawn with probability ∝ weight; row i appears ⌊n w_i⌋ or ⌈n w_i⌉ times."""
     cumulative = weights.detach().cpu().double().cumsum(0)
-    n = len(cumulative)
+    n = len(cumulative) if size is None else size
     offset = torch.rand((), generator=generator, dtype=torch.float64)
     points = (torch.arange(n, dtype=torch.float64) + offset) / n * cumulative[-1]
-    return torch.searchsorted(cumulative, points, right=True).clamp(max=n - 1)
+    return torch.searchsorted(cumulative, points, right=True).clamp(max=len(cumulative) - 1)
 
 
 def _map(function: Callable[[Tensor], Tensor], nested: Any) -> Any:
