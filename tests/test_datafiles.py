@@ -1,6 +1,7 @@
 """Fitting from files: as `fit` while rows fit in memory, from disk beyond; mistakes are told with their file."""
 
 import gzip
+import sys
 
 import numpy as np
 import pytest
@@ -203,6 +204,13 @@ def test_whole_numbers_may_be_followed_by_others(tmp_path, monkeypatch):
     (tmp_path / "a.csv").write_text("\n".join(["x,y", *(f"{row},{row}" for row in rows)]))
     opened = FileTable.open(tmp_path, Roles(["y"]))
     assert np.concatenate(list(opened.read()))[-1].tolist() == [99.5, 99.5]
+
+
+def test_without_pyarrow_the_extra_is_named(tmp_path, monkeypatch):
+    write(tmp_path, table())
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ImportError, match=r"pip install 'ncprob\[files\]'"):
+        NCPRegressor(**QUICK).fit_files(tmp_path, "y")
 
 
 def test_an_encoder_of_its_own_has_no_files(tmp_path):

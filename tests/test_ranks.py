@@ -2,10 +2,12 @@
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
 import threading
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -135,7 +137,24 @@ def test_chunks_without_weight_do_not_spoil_moments():
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     """What three processes found, and the folder with the checkpoint of the run that lost one of them."""
-    folder = tmp_path_factory.mktemp("ranks")
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID")  # workers of one test run share what was found
+    base = tmp_path_factory.getbasetemp()
+    folder = base / "ranks" if run is None else base.parent / f"ranks-{run}"
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        for _ in range(1500):
+            if (folder / "done").exists():
+                break
+            time.sleep(0.1)
+    else:
+        launch(folder)
+        (folder / "done").touch()
+    return folder, [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
+
+
+def launch(folder):
+    """Three processes, of which the last one kills itself."""
     (folder / "bad").mkdir()
     (folder / "bad" / "operator.safetensors").write_bytes(b"no checkpoint")
     with socket.socket() as free:
@@ -156,7 +175,6 @@ def found(tmp_path_factory):
         for process in running:
             process.kill()
     assert [process.returncode for process in running] == [0, 0, -9], errors
-    return folder, [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
 
 
 @pytest.mark.parametrize("size", [2, 3])
@@ -218,13 +236,14 @@ def test_rows_that_are_not_finite_on_one_rank_stop_all(found):
     assert all("The loss was never finite" in rank["nan"] for rank in found[1])
 
 
-def test_a_killed_rank_is_named_and_training_goes_on_from_its_checkpoint(found):
+def test_a_killed_rank_is_named_and_training_goes_on_from_its_checkpoint(found, tmp_path):
     """The survivors name rank 2; one process takes up what three began, and ends where one alone would have."""
     folder, ranks = found
     for number, rank in enumerate(ranks):
         assert rank["killed"].startswith(f"RuntimeError: Rank {number} of 3 cannot go on: rank 2 stopped")
         assert "goes on from the last checkpoint" in rank["killed"]
-    resumed = trained("covariance", checkpoint=folder / "run", encoder=Killing)
+    shutil.copytree(folder / "run", tmp_path / "run")
+    resumed = trained("covariance", checkpoint=tmp_path / "run", encoder=Killing)
     alone = trained("covariance", encoder=Killing)
     assert resumed["steps"] == alone["steps"]
     assert resumed["weights"] == pytest.approx(alone["weights"], rel=1e-6, abs=1e-7)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
+from tqdm.auto import tqdm
 
 from ncprob import frames, persistence
 from ncprob._validation import check_choice, check_integer, check_number
@@ -37,6 +38,7 @@ from ncprob.state import State
 from ncprob.training import resolve_device
 
 COORDINATES = ("raw", "residual", "auto")
+PREDICT_ROWS = 8192
 
 
 def to_numpy(tensor: Tensor) -> NDArray[np.float64]:
@@ -261,6 +263,16 @@ class NCPEstimator(BaseEstimator):
     def predict_distribution(self, X: Any) -> ConditionalDistribution:
         """The law of y given each row of X."""
         return self._law(self._checked(X, "X"))
+
+    def _ask(self, X: Any, question: Callable[[ConditionalDistribution], NDArray[Any]]) -> NDArray[Any]:
+        """What the laws of all rows say, `PREDICT_ROWS` at a time: laws are much larger than answers."""
+        x = self._checked(X, "X")
+        starts = range(0, max(1, len(x)), PREDICT_ROWS)
+        if len(starts) == 1:
+            return question(self._law(x))
+        disable = None if self.progress == "auto" else not self.progress
+        parts = tqdm(starts, desc="predicting", disable=disable, leave=False)
+        return np.concatenate([question(self._law(x[start : start + PREDICT_ROWS])) for start in parts])
 
     def _checked(self, X: Any, name: str) -> NDArray[np.float64]:
         """X as an array like that of `fit`."""

@@ -232,15 +232,15 @@ class NCPRegressor(RegressorMixin, NCPEstimator):
 
     def predict(self, X: Any) -> NDArray[np.float64]:
         """Conditional mean E[y | X], shape (n,) or (n, q)."""
-        return self._shaped(self.predict_distribution(X).mean())
+        return self._shaped(self._ask(X, lambda law: law.mean()))
 
     def predict_var(self, X: Any) -> NDArray[np.float64]:
         """Conditional variance, shape (n,) or (n, q)."""
-        return self._shaped(self.predict_distribution(X).var())
+        return self._shaped(self._ask(X, lambda law: law.var()))
 
     def predict_cov(self, X: Any) -> NDArray[np.float64]:
         """Conditional covariance, shape (n, q, q)."""
-        return self.predict_distribution(X).cov()
+        return self._ask(X, lambda law: law.cov())
 
     def predict_quantiles(self, X: Any, alpha: float | Sequence[float] = (0.05, 0.5, 0.95)) -> Any:
         """Conditional quantiles: (n, k) for scalar y, (n, q, k) else, k the number of levels in `alpha`.
@@ -248,7 +248,7 @@ class NCPRegressor(RegressorMixin, NCPEstimator):
         For a data frame X the result is a data frame with the labels `(variable, alpha)`.
         """
         levels = check_probabilities(alpha, "alpha").reshape(-1).tolist()
-        answer = self._shaped(self.predict_distribution(X).quantile(levels), extra=1)
+        answer = self._shaped(self._ask(X, lambda law: law.quantile(levels)), extra=1)
         return frames.label(answer, X, [self.target_names_, levels])
 
     def predict_interval(self, X: Any, coverage: float | Sequence[float] = 0.9, kind: str = "shortest") -> Any:
@@ -257,10 +257,12 @@ class NCPRegressor(RegressorMixin, NCPEstimator):
         For a data frame X the result is a data frame with the labels `(variable, coverage, "lower"/"upper")`.
         """
         levels = check_probabilities(coverage, "coverage")
-        law = self.predict_distribution(X)
-        calibrator = self._calibrator
-        interval = law.interval(levels, kind) if calibrator is None else calibrator.interval(law, levels, kind)
-        answer = self._shaped(interval, extra=1 + levels.ndim)
+
+        def interval(law: ConditionalDistribution) -> NDArray[np.float64]:
+            calibrator = self._calibrator
+            return law.interval(levels, kind) if calibrator is None else calibrator.interval(law, levels, kind)
+
+        answer = self._shaped(self._ask(X, interval), extra=1 + levels.ndim)
         if not frames.is_frame(X):
             return answer
         by_level = np.moveaxis(answer.reshape(len(answer), len(self.target_names_), 2, -1), 3, 2)
@@ -305,7 +307,7 @@ class NCPRegressor(RegressorMixin, NCPEstimator):
 
     def expectation(self, f: Callable[[NDArray[np.float64]], ArrayLike], X: Any) -> NDArray[np.float64]:
         """E[f(y) | X] for a vectorised `f`: (m, q) → (m,) or (m, k)."""
-        return self.predict_distribution(X).expectation(f)
+        return self._ask(X, lambda law: law.expectation(f))
 
     def _own_state(self) -> State:
         facts = {"target_names": plain_names(self.target_names_), "vector_target": self._vector_target}
@@ -443,10 +445,13 @@ class NCPClassifier(ClassifierMixin, NCPEstimator):
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Class probabilities, shape (n, n_classes); rows add to one."""
-        law = self.predict_distribution(X)
-        answer = np.zeros((len(law), len(self.classes_)))
-        answer[:, law.atoms.astype(int)] = law.weights()
-        return answer
+
+        def chances(law: ConditionalDistribution) -> NDArray[np.float64]:
+            answer = np.zeros((len(law), len(self.classes_)))
+            answer[:, law.atoms.astype(int)] = law.weights()
+            return answer
+
+        return self._ask(X, chances)
 
     def predict_log_proba(self, X: Any) -> NDArray[np.float64]:
         """Logarithm of `predict_proba`; −inf for a class of probability zero."""
