@@ -9,7 +9,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "ncprob"
 
 # Lowest first; modules of one line do not import each other unless listed in WITHIN_LAYER.
 LAYERS = [
-    ["_version", "_validation", "_files", "state", "expressions"],
+    ["_version", "_validation", "_files", "state", "expressions", "ranks"],
     [
         "_laws",
         "linalg",
@@ -25,7 +25,19 @@ LAYERS = [
         "tables",
         "trajectory_files",
     ],
-    ["transport", "mixture", "clusters", "molecules", "smoothing", "trees", "_simulator", "novelty"],
+    [
+        "transport",
+        "mixture",
+        "clusters",
+        "molecules",
+        "smoothing",
+        "trees",
+        "_simulator",
+        "novelty",
+        "partition",
+        "spool",
+        "datafiles",
+    ],
     ["losses", "distribution", "optimization", "processes", "metrics", "guarantees", "samples"],
     ["operator", "conditioning", "datasets", "diagnostics", "recipe"],
     ["training", "truncation"],

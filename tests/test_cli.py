@@ -128,6 +128,23 @@ def test_fit_from_standard_input_and_parquet_and_gz(tmp_path, work):
     )
 
 
+def test_fit_from_many_files_is_that_of_python(tmp_path):
+    for part in range(3):
+        (tmp_path / f"part-{part}.csv").write_text(homes(60, seed=part))
+    (tmp_path / "later.csv").write_text(homes(60, seed=9))
+    pattern, settings = str(tmp_path / "part-*.csv"), ("--max-steps", "40", "--coordinates", "raw")
+    words = ("--target", "price", "--drop", "id", "--out", tmp_path / "m", "--test", tmp_path / "later.csv")
+    told = run("fit", pattern, *words, *settings).stdout
+    assert "price given 3 inputs, 1 of them text" in told
+    assert "3 files, fitted in" in told
+    assert "later.csv (60 rows): price CRPS" in told
+    expected = NCPRegressor(max_steps=40, coordinates="raw", random_state=0, progress=False)
+    expected.fit_files(pattern, "price", drop=["id"])
+    assert np.array_equal(load(tmp_path / "m").singular_values_, expected.singular_values_)
+    assert "--text is for one file" in refused("fit", pattern, *words[:2], "--text", "rooms", "--out", tmp_path / "n")
+    assert "names none" in refused("fit", tmp_path / "nothing-*.csv", *words[:2], "--out", tmp_path / "n")
+
+
 def test_fit_takes_codes_as_text_and_leaves_out_missing(tmp_path, work):
     (work / "gaps.csv").write_text(homes() + "150,,1990,flat,3\n151,4,NA,flat,3\n152,4,1990,,3\n")
     words = ("fit", "gaps.csv", "--target", "price", "--drop", "id", "--out", tmp_path / "m", *FAST)

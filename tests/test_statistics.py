@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ncprob.statistics import PairMoments, centered, covariance, cross_energy, sum_of_squared_cross_products
+from ncprob.statistics import PairMoments, centered, covariance, cross_energy
 
 
 class LargestTensor(TorchDispatchMode):
@@ -40,12 +40,6 @@ def test_cross_energy_is_the_average_over_distinct_rows():
     u, v = normal(6, 3, seed=3), normal(6, 3, seed=4)
     terms = [((u[i] - u[k]) @ (v[j] - v[m])) ** 2 / 4 for i, j, k, m in itertools.permutations(range(6), 4)]
     torch.testing.assert_close(cross_energy(u, v), torch.stack(terms).mean(), atol=1e-10, rtol=1e-10)
-
-
-def test_cross_products_leave_out_the_diagonal():
-    u, v = normal(7, 3, seed=5), normal(7, 3, seed=6)
-    products = (u @ v.mT).square()
-    torch.testing.assert_close(sum_of_squared_cross_products(u, v), products.sum() - products.trace())
 
 
 @settings(max_examples=20, deadline=None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
+from tqdm.auto import tqdm
 
 from ncprob import frames, persistence
 from ncprob._validation import check_choice, check_integer, check_number
@@ -31,12 +32,14 @@ from ncprob.operator import POSTPROCESSINGS
 from ncprob.optimization import History, Schedule
 from ncprob.preprocessing import TableEncoder
 from ncprob.recipe import Recipe
-from ncprob.samples import Sample
+from ncprob.samples import RowStream, Sample
 from ncprob.sets import Box, membership
+from ncprob.spool import Spool
 from ncprob.state import State
 from ncprob.training import resolve_device
 
 COORDINATES = ("raw", "residual", "auto")
+PREDICT_ROWS = 8192
 
 
 def to_numpy(tensor: Tensor) -> NDArray[np.float64]:
@@ -103,8 +106,9 @@ class NCPEstimator(BaseEstimator):
         weights: NDArray[np.float64] | None,
         held: tuple[NDArray[np.float64], NDArray[np.float64]] | None,
         recipe: Recipe,
+        spool: Spool | None = None,
     ) -> None:
-        """Fit on checked arrays and keep what later questions need."""
+        """Fit on checked arrays and keep what later questions need; with a `spool` networks train on its rows."""
         self._device, self._seed = recipe.device, recipe.seed
         if weights is not None:  # their ratios count, not their unit
             weights = weights / weights.max()
@@ -118,7 +122,8 @@ class NCPEstimator(BaseEstimator):
         if self._encoder is not None:
             self._reach = InputReach.fit(self._encoder.scaler, known[:, self._encoder.numeric])
         sample = self._sample(x, target, weights)
-        self._fit(sample, None if held is None else self._sample(*held, None), recipe)
+        stream = None if spool is None else self._stream(spool, sample.y.shape[1], weights is not None)
+        self._fit(sample, None if held is None else self._sample(*held, None), recipe, stream)
         # Copies: the caller may go on to change the arrays in place.
         self._training_x, self._training_y = x.copy(), sample.y.clone()
         self._training_weights = sample.y.new_ones(len(sample)) if sample.weights is None else sample.weights
@@ -129,11 +134,22 @@ class NCPEstimator(BaseEstimator):
         rows = None if weights is None else torch.as_tensor(weights, dtype=torch.float64).to(self._device)
         return Sample(self._encode(x), target, rows)
 
+    def _stream(self, spool: Spool, n_targets: int, weighted: bool) -> RowStream:
+        """Rows on disk, whose columns are inputs, targets, weights."""
+        end = spool.width - 2 - weighted
+        begin = end - n_targets
+
+        def split(columns: Tensor) -> tuple[Tensor, Tensor]:
+            x = columns[:, :begin]
+            return x.float() if self._encoder is None else self._encoder(x), columns[:, begin:end]
+
+        return RowStream(spool, split, end if weighted else None, self._device)
+
     def _encode(self, x: NDArray[Any]) -> Tensor:
         raw = torch.as_tensor(x).to(self._device)
         return raw.float() if self._encoder is None else self._encoder(raw)
 
-    def _fit(self, sample: Sample, held_out: Sample | None, recipe: Recipe) -> None:
+    def _fit(self, sample: Sample, held_out: Sample | None, recipe: Recipe, stream: RowStream | None = None) -> None:
         if sample.weights is not None:  # a row without weight is as good as absent
             sample = sample.rows(sample.weights.nonzero()[:, 0])
         n = len(sample)
@@ -158,7 +174,7 @@ class NCPEstimator(BaseEstimator):
                     "`coordinates` 'auto' is chosen on held-out rows, but `validation_fraction` is 0. "
                     "Choose 'raw' or 'residual', or hold rows out."
                 )
-            fitted = fit_model(training, held, recipe, join=join)
+            fitted = fit_model(training, held, recipe, join=join, stream=stream)
             self._model, self.history_ = fitted.model, fitted.history
             self.n_steps_, self._held_out_loss = fitted.history.n_steps, fitted.held_out_loss
             self._terms, self._answers = fitted.terms, fitted.answers
@@ -293,6 +309,16 @@ class NCPEstimator(BaseEstimator):
         assert self._reach is not None
         assert self._encoder is not None
         return to_numpy(self._reach.novelty(torch.as_tensor(x[:, self._encoder.numeric]).to(self._device)))
+
+    def _ask(self, X: Any, question: Callable[[ConditionalDistribution], NDArray[Any]]) -> NDArray[Any]:
+        """What the laws of all rows say, `PREDICT_ROWS` at a time: laws are much larger than answers."""
+        x = self._checked(X, "X")
+        starts = range(0, max(1, len(x)), PREDICT_ROWS)
+        if len(starts) == 1:
+            return question(self._law(x))
+        disable = None if self.progress == "auto" else not self.progress
+        parts = tqdm(starts, desc="predicting", disable=disable, leave=False)
+        return np.concatenate([question(self._law(x[start : start + PREDICT_ROWS])) for start in parts])
 
     def _checked(self, X: Any, name: str) -> NDArray[np.float64]:
         """X as an array like that of `fit`."""

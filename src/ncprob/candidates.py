@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ncprob.coordinates import SCORE_ROWS, MixtureCoordinates
+from ncprob.coordinates import FOLDS, SCORE_ROWS, MixtureCoordinates
 from ncprob.dependence import HeldOutFeatures
 from ncprob.diagnostics import HeldOutAnswers
 from ncprob.guarantees import OperatorTerms
@@ -17,7 +17,7 @@ from ncprob.model import FittedModel, by_rows, right_features
 from ncprob.networks import fit_coordinates, new_operator
 from ncprob.operator import SpectralOperator
 from ncprob.optimization import History
-from ncprob.pairs import TensorPairs, select
+from ncprob.pairs import Pairs, TensorPairs, select
 from ncprob.preprocessing import NormalScores, OneHot
 from ncprob.recipe import AUTO_WIDTH, Recipe
 from ncprob.samples import Rows, Sample, dequantized
@@ -77,11 +77,14 @@ def _fit_candidate(name: str, coordinates: str, rows: Rows, recipe: Recipe) -> C
         if held_out is None or held_base is None
         else TensorPairs(held_out.x, y_inputs(held_base), held_out.weights)
     )
+    trained_on: Pairs = pairs
+    if rows.stream is not None:
+        trained_on = rows.stream.pairs(lambda s: y_inputs(_base(residual, s, rows.integer, recipe.seed)), FOLDS)
     for member in range(recipe.ensemble_size):
         operator = new_operator(pairs, width, recipe, seed=recipe.seed + member)
         part = train_operator(
             operator,
-            pairs,
+            trained_on,
             loss=recipe.loss,
             gamma=recipe.gamma,
             validation_pairs=held_pairs,

@@ -209,6 +209,8 @@ def fit(
         ncprob fit homes.csv --target price area --drop id --out model/ --test later.csv
 
         zcat homes.csv.gz | ncprob fit - --target kind --out model/
+
+        ncprob fit 'parts/*.parquet' --target price --out model/
     """
     from ncprob import commands  # late: torch takes seconds to import, and --help should not wait for it
 

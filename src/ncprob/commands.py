@@ -14,6 +14,7 @@ from tqdm.auto import tqdm
 
 from ncprob import frames, storage
 from ncprob._files import check_writable
+from ncprob.datafiles import find_files
 from ncprob.estimators import NCPClassifier, NCPRegressor
 from ncprob.persistence import load
 from ncprob.questions import DEFAULT_LEVELS, Model, Say, Wanted, check_no_moments
@@ -66,6 +67,9 @@ class FitSettings:
 def fit(data: str, roles: Roles, settings: FitSettings, say: Say) -> None:
     """Fit a model on a table, save it and say how good it is."""
     storage.check_target(settings.out)
+    if _many_files(data):
+        _fit_files(data, roles, settings, say)
+        return
     table = read_table(data, settings.delimiter)
     features = roles.features(table)
     as_text = {name for name in features if name in roles.text or table.is_text(name)}
@@ -97,6 +101,34 @@ def fit(data: str, roles: Roles, settings: FitSettings, say: Say) -> None:
         say(line)
     if test is not None and judged is not None:
         for line in _scores(model, *judged):
+            say(f"{test.source} ({len(test):,} rows): {line}")
+    say(f"Saved to {settings.out}")
+
+
+def _many_files(data: str) -> bool:
+    """Whether a name is a pattern rather than a file."""
+    return not Path(data).exists() and any(mark in data for mark in "*?[")
+
+
+def _fit_files(data: str, roles: Roles, settings: FitSettings, say: Say) -> None:
+    """Fit a model on many files, which may be larger than memory together."""
+    unused = {"--text": roles.text, "--classify": roles.classify, "--drop-missing": settings.drop_missing}
+    unused["--delimiter"] = settings.delimiter is not None
+    given = [name for name, value in unused.items() if value]
+    if given:
+        raise ValueError(f"{given[0]} is for one file; {data} names several. Leave it out, or join the files.")
+    model, start = NCPRegressor(**settings.estimator), time.perf_counter()
+    target = roles.targets[0] if len(roles.targets) == 1 else list(roles.targets)
+    model.fit_files(data, target, weights=roles.weights, drop=list(roles.drop))
+    model.save(settings.out)
+    say(f"{', '.join(roles.targets)} given {_counted(list(model.feature_names_in_), set(model.categories_))}")
+    say(f"{len(find_files(data))} files, fitted in {time.perf_counter() - start:.1f} s")
+    for line in _held_out(model):
+        say(line)
+    if settings.test is not None:
+        test = read_table(settings.test, settings.delimiter)
+        y = _target(test, roles.targets, set(), classify=False)
+        for line in _scores(model, frames.join_columns(model_columns(model, test)), y):
             say(f"{test.source} ({len(test):,} rows): {line}")
     say(f"Saved to {settings.out}")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, get_args
 
@@ -22,7 +22,7 @@ from ncprob import mixture
 from ncprob.clusters import fit_clusters
 from ncprob.encoders import ParallelMLP, encoder_from_state, encoder_state
 from ncprob.optimization import History, Population, Runtime, Schedule, minimize
-from ncprob.pairs import TensorPairs
+from ncprob.pairs import Pairs, TensorPairs
 from ncprob.preprocessing import SoftScale
 from ncprob.state import State, fill_module, numbered
 from ncprob.transport import Transport
@@ -273,12 +273,27 @@ class MixtureCoordinates(nn.Module):
     # ---------------------------------------------------------------- fitting
 
     def fit(
-        self, x: Any, y: Float[Tensor, "rows components"], weights: Tensor | None, schedule: Schedule, runtime: Runtime
+        self,
+        x: Any,
+        y: Float[Tensor, "rows components"],
+        weights: Tensor | None,
+        schedule: Schedule,
+        runtime: Runtime,
+        stream: Callable[[Callable[[Tensor, Tensor], Any]], Pairs] | None = None,
     ) -> History:
-        """Train all networks together and pool the variants; no row is set aside."""
+        """Train all networks together and pool the variants; no row is set aside.
+
+        With a `stream`, which makes pairs given what to make of targets and fold numbers, networks train on its rows,
+        and the others judge.
+        """
         self.scale = SoftScale.fit(y)
         fold = fold_numbers(len(y), y.device)
-        data = TensorPairs(x, {"z": self.scale(y).float(), "fold": fold}, weights)
+
+        def target(y: Tensor, fold: Tensor) -> dict[str, Tensor]:
+            return {"z": self.scale(y).float(), "fold": fold}
+
+        data = TensorPairs(x, target(y, fold), weights)
+        rows: Pairs = data if stream is None else stream(target)
         own = torch.arange(FOLDS, device=y.device).repeat(len(self.variants))[:, None]
         gates = torch.tensor([v.gate for v in self.variants], device=y.device).repeat_interleave(FOLDS)
         decay = torch.tensor([v.weight_decay for v in self.variants], device=y.device).repeat_interleave(FOLDS)
@@ -303,9 +318,9 @@ class MixtureCoordinates(nn.Module):
         history = minimize(
             self.networks,
             objective,
-            data,
+            rows,
             score=score,
-            schedule=_with_early_validation(schedule, len(y)),
+            schedule=_with_early_validation(schedule, len(rows)),
             runtime=runtime,
             settings={"variants": [repr(v) for v in self.variants]},
             population=Population(decay, exempt=("gates",)) if together else None,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,14 +15,20 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
+from tqdm.auto import tqdm
 
 from ncprob import frames
-from ncprob._validation import check_probabilities
+from ncprob._validation import check_integer, check_probabilities
 from ncprob.base import NCPEstimator
 from ncprob.calibration import ConformalCalibrator
+from ncprob.datafiles import FileTable, Roles
 from ncprob.distribution import ConditionalDistribution
 from ncprob.persistence import plain_names, read_names, savable
+from ncprob.spool import Reservoir
 from ncprob.state import State, to_array
+
+SAMPLE_ROWS = 2**18  # rows of many that are kept in memory
+MINIMUM_SAMPLE = 64
 
 
 @savable
@@ -140,17 +148,99 @@ class NCPRegressor(RegressorMixin, NCPEstimator):
         self._learn(x, target, weights, held, recipe)
         return self
 
+    def fit_files(
+        self,
+        paths: Any,
+        target: str | Sequence[str],
+        *,
+        weights: str | None = None,
+        drop: Sequence[str] = (),
+        sample_rows: int = SAMPLE_ROWS,
+    ) -> NCPRegressor:
+        """Learn from files that together are larger than memory, in one pass over them.
+
+        Networks train on rows drawn from all files in random order, as many as training can visit (`max_steps` times
+        `batch_size`, up to twice as many), which wait in a temporary directory (`TMPDIR`). A uniform sample of
+        `sample_rows` other rows scales, judges, whitens and serves as atoms and training rows of `given`: by the
+        inequality of Dvoretzky, Kiefer & Wolfowitz (1956; Massart 1990) its distribution functions are off by at most
+        √(log(2/δ)/2m) with probability 1 − δ, 0.0027 for m = 2¹⁸ rows and δ = 0.05. Tables of up to twice that many
+        rows are fitted in memory, as by `fit`.
+
+        Parameters
+        ----------
+        paths : path, glob, directory or list of these
+            Parquet or csv files with the same columns; text columns are categories.
+        target : str or list of str
+            Column or columns to learn the law of; all others are inputs.
+        weights : str, optional
+            Column with weights of the rows.
+        drop : list of str
+            Columns to leave out.
+        sample_rows : int
+            Rows to keep in memory.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> x = np.linspace(-1, 1, 300)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     for part in range(3):
+        ...         lines = [f"{a},{a + 0.1 * np.sin(99 * a)}" for a in x[part::3]]
+        ...         _ = pathlib.Path(folder, f"{part}.csv").write_text("\\n".join(["a,b", *lines]))
+        ...     model = NCPRegressor(max_steps=60, coordinates="raw", random_state=0)
+        ...     model = model.fit_files(f"{folder}/*.csv", target="b")
+        >>> model.feature_names_in_.tolist(), model.target_names_
+        (['a'], ['b'])
+        """
+        recipe = self._recipe()
+        if self.x_encoder is not None:
+            raise ValueError("`fit_files` reads tables; with an `x_encoder` of your own use `fit` or `ncprob.train`.")
+        check_integer(sample_rows, "sample_rows", minimum=MINIMUM_SAMPLE)
+        targets = [target] if isinstance(target, str) else list(target)
+        table = FileTable.open(paths, Roles(targets, weights, tuple(drop)))
+        visits = recipe.schedule.max_steps * recipe.schedule.batch_size
+        with tempfile.TemporaryDirectory(prefix="ncprob-") as folder:
+            reservoir = Reservoir(Path(folder), len(table.columns), sample_rows, visits, recipe.seed)
+            disable = None if self.progress == "auto" else not self.progress
+            with tqdm(desc="reading", unit=" rows", unit_scale=True, disable=disable, leave=False) as bar:
+                for rows in table.read():
+                    reservoir.add(rows)
+                    bar.update(len(rows))
+            self._describe_columns(table)
+            sample, spool = reservoir.finish(self._level_maps(table))
+            if len(sample) < 2:
+                raise ValueError(f"`paths` must hold at least 2 rows; found {len(sample)}. Name files with more.")
+            x, y, mass = np.split(sample, [len(table.inputs), len(table.inputs) + len(targets)], axis=1)
+            self.target_names_, self._vector_target, self._calibrator = targets, not isinstance(target, str), None
+            known = None if weights is None else frames.check_weights(mass[:, 0], len(sample))
+            self._learn(x.copy(), y.copy() if self._vector_target else y[:, 0].copy(), known, None, recipe, spool)
+        return self
+
+    def _describe_columns(self, table: FileTable) -> None:
+        """Names and levels of the inputs, as `fit` learns them from a data frame."""
+        self.n_features_in_ = len(table.inputs)
+        self.feature_names_in_ = np.array(table.inputs, dtype=object)
+        self.categories_ = {name: frames.by_frequency(counts) for name, counts in table.levels.items()}
+
+    def _level_maps(self, table: FileTable) -> dict[int, NDArray[np.float64]]:
+        """For every text column, the final number of each level by the number it had while reading."""
+        maps = {}
+        for name, counts in table.levels.items():  # in the order in which levels were first seen
+            final = {level: float(number) for number, level in enumerate(self.categories_[name])}
+            maps[table.inputs.index(name)] = np.array([final[level] for level in counts])
+        return maps
+
     def predict(self, X: Any) -> NDArray[np.float64]:
         """Conditional mean E[y | X], shape (n,) or (n, q)."""
-        return self._shaped(self.predict_distribution(X).mean())
+        return self._shaped(self._ask(X, lambda law: law.mean()))
 
     def predict_var(self, X: Any) -> NDArray[np.float64]:
         """Conditional variance, shape (n,) or (n, q)."""
-        return self._shaped(self.predict_distribution(X).var())
+        return self._shaped(self._ask(X, lambda law: law.var()))
 
     def predict_cov(self, X: Any) -> NDArray[np.float64]:
         """Conditional covariance, shape (n, q, q)."""
-        return self.predict_distribution(X).cov()
+        return self._ask(X, lambda law: law.cov())
 
     def predict_quantiles(self, X: Any, alpha: float | Sequence[float] = (0.05, 0.5, 0.95)) -> Any:
         """Conditional quantiles: (n, k) for scalar y, (n, q, k) else, k the number of levels in `alpha`.
@@ -158,7 +248,7 @@ class NCPRegressor(RegressorMixin, NCPEstimator):
         For a data frame X the result is a data frame with the labels `(variable, alpha)`.
         """
         levels = check_probabilities(alpha, "alpha").reshape(-1).tolist()
-        answer = self._shaped(self.predict_distribution(X).quantile(levels), extra=1)
+        answer = self._shaped(self._ask(X, lambda law: law.quantile(levels)), extra=1)
         return frames.label(answer, X, [self.target_names_, levels])
 
     def predict_interval(self, X: Any, coverage: float | Sequence[float] = 0.9, kind: str = "shortest") -> Any:
@@ -167,10 +257,12 @@ class NCPRegressor(RegressorMixin, NCPEstimator):
         For a data frame X the result is a data frame with the labels `(variable, coverage, "lower"/"upper")`.
         """
         levels = check_probabilities(coverage, "coverage")
-        law = self.predict_distribution(X)
-        calibrator = self._calibrator
-        interval = law.interval(levels, kind) if calibrator is None else calibrator.interval(law, levels, kind)
-        answer = self._shaped(interval, extra=1 + levels.ndim)
+
+        def interval(law: ConditionalDistribution) -> NDArray[np.float64]:
+            calibrator = self._calibrator
+            return law.interval(levels, kind) if calibrator is None else calibrator.interval(law, levels, kind)
+
+        answer = self._shaped(self._ask(X, interval), extra=1 + levels.ndim)
         if not frames.is_frame(X):
             return answer
         by_level = np.moveaxis(answer.reshape(len(answer), len(self.target_names_), 2, -1), 3, 2)
@@ -215,7 +307,7 @@ class NCPRegressor(RegressorMixin, NCPEstimator):
 
     def expectation(self, f: Callable[[NDArray[np.float64]], ArrayLike], X: Any) -> NDArray[np.float64]:
         """E[f(y) | X] for a vectorised `f`: (m, q) → (m,) or (m, k)."""
-        return self.predict_distribution(X).expectation(f)
+        return self._ask(X, lambda law: law.expectation(f))
 
     def _own_state(self) -> State:
         facts = {"target_names": plain_names(self.target_names_), "vector_target": self._vector_target}
@@ -353,10 +445,13 @@ class NCPClassifier(ClassifierMixin, NCPEstimator):
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Class probabilities, shape (n, n_classes); rows add to one."""
-        law = self.predict_distribution(X)
-        answer = np.zeros((len(law), len(self.classes_)))
-        answer[:, law.atoms.astype(int)] = law.weights()
-        return answer
+
+        def chances(law: ConditionalDistribution) -> NDArray[np.float64]:
+            answer = np.zeros((len(law), len(self.classes_)))
+            answer[:, law.atoms.astype(int)] = law.weights()
+            return answer
+
+        return self._ask(X, chances)
 
     def predict_log_proba(self, X: Any) -> NDArray[np.float64]:
         """Logarithm of `predict_proba`; −inf for a class of probability zero."""

@@ -14,17 +14,20 @@ from ncprob.model import FittedModel
 from ncprob.networks import check_encoders
 from ncprob.preprocessing import SoftScale
 from ncprob.recipe import Recipe
-from ncprob.samples import Rows, Sample, drawn_by_weight, integer_components, is_discrete, joined
+from ncprob.samples import Rows, RowStream, Sample, drawn_by_weight, integer_components, is_discrete, joined
 from ncprob.support import Support
 from ncprob.trees import TreeInputs
 
 MINIMUM_ROWS = 16  # below, no network is trained: the marginal law is the answer
 
 
-def fit_model(training: Sample, held_out: Sample | None, recipe: Recipe, *, join: bool) -> Candidate:
+def fit_model(
+    training: Sample, held_out: Sample | None, recipe: Recipe, *, join: bool, stream: RowStream | None = None
+) -> Candidate:
     """Fit all candidates, keep the one with the lowest held-out CRPS, and complete it.
 
-    With `join` the held-out rows, once they have chosen, also serve as atoms and in the statistics of whitening.
+    With `join` the held-out rows, once they have chosen, also serve as atoms and in the statistics of whitening. With a
+    `stream` networks train on its rows, and all that is known in memory scales, judges, whitens and serves as atoms.
     """
     check_encoders(training, recipe)
     n = len(training)
@@ -35,7 +38,8 @@ def fit_model(training: Sample, held_out: Sample | None, recipe: Recipe, *, join
     if held_out is not None:
         held_out = learning.rows(slice(n, None)) if join else _with_trees(held_out, trees)
     judges = drawn_by_weight(held_out, recipe.seed)
-    rows = Rows(training, judges, learning, trees, integer_components(learning.y))
+    stream = None if stream is None else replace(stream, trees=trees)
+    rows = Rows(training, judges, learning, trees, integer_components(learning.y), stream)
     candidates = fit_candidates(_plans(rows, recipe), recipe)
     if judges is None:
         return candidates[0]

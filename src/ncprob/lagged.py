@@ -310,7 +310,11 @@ class TimeLaggedPairs:
     def batches(self, batch_size: int, seed: int, start: int = 0) -> Iterator[Batch]:
         """Endless shuffled batches of equal size, float32."""
         for index in index_batches(len(self), batch_size, seed, start):
-            yield self._pair(self._positions[index])
+            yield self.rows(index)
+
+    def rows(self, index: Tensor | slice) -> Batch:
+        """Some of the pairs, float32."""
+        return self._pair(self._positions[index])
 
     def chunks(self, size: int) -> Iterator[Chunk]:
         """All pairs once, in order, float32."""

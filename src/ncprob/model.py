@@ -91,8 +91,8 @@ class FittedModel:
     def left(self, inputs: Any, n_rows: int) -> Tensor:
         """Left features times singular values of all members, (n_rows, Σ ranks)."""
 
-        if not self.operators:
-            return torch.zeros(n_rows, 1, device=self.support.values.device)
+        if not any(self.ranks):  # no operator, or one that the mixture left nothing to
+            return torch.zeros(n_rows, self.support.features.shape[1], device=self.support.values.device)
 
         def members(part: Any) -> Tensor:
             return torch.cat(

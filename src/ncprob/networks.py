@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ncprob.coordinates import COMPONENTS, FOLDS, Head, MixtureCoordinates, SideBySide, Variant, variants
 from ncprob.encoders import MLP
 from ncprob.operator import SpectralOperator
-from ncprob.pairs import TensorPairs, select
+from ncprob.pairs import Pairs, TensorPairs, select
 from ncprob.preprocessing import NormalScores, OneHot
 from ncprob.recipe import AUTO_WIDTH, Recipe
-from ncprob.samples import Rows, Sample, dequantized
+from ncprob.samples import Rows, RowStream, Sample, dequantized
 
 LOOSER_CLIP = 10_000  # rows beyond which gradients of the mixture are clipped in proportion more loosely
 
@@ -53,8 +55,17 @@ def fit_coordinates(rows: Rows, recipe: Recipe) -> MixtureCoordinates:
             gradient_clip=max(1.0, n / LOOSER_CLIP) * schedule.gradient_clip,
         ),
         runtime=recipe.runtime("mixture"),
+        stream=None if rows.stream is None else partial(_stream, rows.stream, rows.integer, recipe.seed),
     )
     return model
+
+
+def _stream(stream: RowStream, integer: Tensor | None, seed: int, target: Callable[[Tensor, Tensor], Any]) -> Pairs:
+    def of(sample: Sample) -> Any:
+        assert sample.fold is not None
+        return target(dequantized(sample.y, integer, seed), sample.fold)
+
+    return stream.pairs(of, FOLDS)
 
 
 def new_operator(pairs: TensorPairs, width: int, recipe: Recipe, seed: int) -> SpectralOperator:

@@ -19,6 +19,7 @@ from ncprob.distribution import ConditionalDistribution
 from ncprob.encoders import encoder_from_state, encoder_state
 from ncprob.linalg import symmetric_inverse_sqrt, truncated_svd
 from ncprob.pairs import as_pairs, to_device
+from ncprob.partition import RanksHold, part_of
 from ncprob.state import State, fill_module
 from ncprob.statistics import PairMoments
 from ncprob.support import Support
@@ -139,6 +140,7 @@ class SpectralOperator(nn.Module):
         ridge: float = 0.0,
         relative_threshold: float = 1e-6,
         chunk_size: int = 8192,
+        ranks: RanksHold = "alone",
     ) -> SpectralOperator:
         """Centre or whiten the features with statistics of all `pairs`, accumulated in float64 in chunks.
 
@@ -154,21 +156,27 @@ class SpectralOperator(nn.Module):
             What to do; `"none"` restores the trained features.
         ridge, relative_threshold : float
             Guard against collapsed features, see `ncprob.linalg.symmetric_inverse_sqrt`.
+        ranks : {"alone", "same", "own"}
+            With several processes: `"alone"` takes the statistics of `pairs` here; `"same"` shares the work if all
+            ranks pass the same pairs; `"own"` joins the statistics of pairs that each rank has for itself. The last two
+            must be called on all ranks and give all the same result.
         """
         check_choice(kind, "kind", POSTPROCESSINGS)
         if kind == "none":
             self._reset_postprocessing()
         elif kind == "centering":
-            self.center(self.moments(pairs, chunk_size))
+            self.center(self.moments(pairs, chunk_size, ranks))
         else:
-            self.whiten(self.moments(pairs, chunk_size), ridge=ridge, relative_threshold=relative_threshold)
+            self.whiten(self.moments(pairs, chunk_size, ranks), ridge=ridge, relative_threshold=relative_threshold)
         return self
 
     @torch.no_grad()
-    def moments(self, pairs: Any, chunk_size: int = 8192) -> PairMoments:
-        """Means and covariances of the plain features over all `pairs`, in float64."""
-        chunks = as_pairs(pairs, self.left_mean.device).chunks(chunk_size)
-        return PairMoments.accumulate((*self.encode(x, y), weights) for x, y, weights in chunks)
+    def moments(self, pairs: Any, chunk_size: int = 8192, ranks: RanksHold = "alone") -> PairMoments:
+        """Means and covariances of the plain features over all `pairs`, in float64; `ranks` as in `postprocess`."""
+        device = self.left_mean.device
+        data, together = part_of(as_pairs(pairs, device), ranks, device)
+        chunks = ((*self.encode(x, y), weights) for x, y, weights in data.chunks(chunk_size))
+        return PairMoments.accumulate(chunks, together).to(device)
 
     def _reset_postprocessing(self) -> None:
         self._kind.zero_()

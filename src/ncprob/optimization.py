@@ -25,6 +25,7 @@ from tqdm.auto import tqdm
 from ncprob._files import check_writable, replacing
 from ncprob._validation import check_integer, check_number
 from ncprob.pairs import Pairs
+from ncprob.ranks import ALONE, Ranks
 
 CHECKPOINT_FORMAT = 3
 SMALL_NETWORK = 200_000  # parameters
@@ -130,6 +131,7 @@ class Runtime:
     progress: bool | Literal["auto"] = "auto"
     description: str = "training"
     stop: threading.Event | None = None  # set by another thread to end the run
+    ranks: Ranks = ALONE  # processes that train together
 
     def __post_init__(self) -> None:
         if self.progress != "auto" and not isinstance(self.progress, bool):
@@ -155,6 +157,9 @@ def minimize(
     on the same CPU. A gradient that is not finite counts as zero and sends its network back to the best weights at
     half the learning rate when next validated; so does a score that is not finite or has exploded. Other networks of a
     population go on undisturbed.
+
+    On several ranks (`runtime.ranks`) all begin with the weights of the first, which alone writes checkpoints and shows
+    progress; gradients are averaged, and the first rank's score decides for all.
     """
     with _few_threads(model):
         return _minimize(model, objective, data, score, _Run(model, schedule, data, runtime, settings, population))
@@ -171,6 +176,7 @@ def _minimize(
     run.resume()
     batches = data.batches(run.batch_size, runtime.seed, start=run.step)
     disable = None if runtime.progress == "auto" else not runtime.progress
+    disable = True if runtime.ranks.rank > 0 else disable
     model.train()
     with tqdm(
         total=schedule.max_steps, initial=run.step, desc=runtime.description, disable=disable, leave=False
@@ -224,6 +230,7 @@ class _Run:
         population: Population | None,
     ) -> None:
         self.model, self.schedule, self.runtime, self.population = model, schedule, runtime, population
+        runtime.ranks.agree(model.state_dict().values())
         decay = schedule.weight_decay if population is None else 0.0  # a population decays by itself
         self.optimizer = torch.optim.AdamW(
             model.parameters(), lr=schedule.learning_rate, weight_decay=decay, fused=True
@@ -263,6 +270,7 @@ class _Run:
             group["lr"] = rate
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
+        self.runtime.ranks.average_gradients(self.model.parameters())
         self._clip_gradients()
         with self._slowed():
             self.optimizer.step()
@@ -272,8 +280,11 @@ class _Run:
         self.step += 1
 
     def halve_batches(self) -> None:
-        """Go on with smaller batches where the device has no memory for these; called while that error is handled."""
-        if self.batch_size < 2 * SMALLEST_BATCH:
+        """Go on with smaller batches where the device has no memory for these; called while that error is handled.
+
+        Several ranks do not: the others wait for this one's part of the batch.
+        """
+        if self.batch_size < 2 * SMALLEST_BATCH or self.runtime.ranks.size > 1:
             raise
         self.batch_size //= 2
         self.optimizer.zero_grad(set_to_none=True)
@@ -327,6 +338,8 @@ class _Run:
         train_loss = float(self._loss_sum) / self._loss_count
         self._loss_sum, self._loss_count = torch.zeros(()), 0
         values = torch.as_tensor(train_loss if score is None else score(), dtype=torch.float64).reshape(-1).cpu()
+        # Rounding may differ between ranks; what they decide must not.
+        train_loss, values = self.runtime.ranks.from_first(lambda: (train_loss, values))
         value = float(values[values.isfinite()].mean())  # nan if there is none
         failed = self._failed.cpu()
         if score is not None or self.population is None:  # the common loss of a population does not tell whose it was
@@ -385,7 +398,7 @@ class _Run:
     def save(self) -> None:
         """Write the whole state to one file, atomically."""
         path = self._path
-        if path is None:
+        if path is None or self.runtime.ranks.rank > 0:
             return
         tensors = {f"model.{k}": v for k, v in _copy_state(self.model).items()}
         tensors |= {f"best.{k}": v for k, v in self.best.items()}
@@ -421,13 +434,19 @@ class _Run:
             remains.unlink(missing_ok=True)
 
     def resume(self) -> None:
-        """Take up the checkpoint, if there is one."""
+        """Take up the checkpoint, if there is one; the first rank reads it for all."""
         path = self._path
         if path is None:
             return
+        found = self.runtime.ranks.from_first(lambda: self._found(path))
+        if found is not None:
+            self._restore(*found)
+
+    def _found(self, path: Path) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
         self._prepare(path)
-        if not path.exists():
-            return
+        return self._read(path) if path.exists() else None
+
+    def _read(self, path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         try:
             with safe_open(path, framework="pt") as file:
                 facts = json.loads((file.metadata() or {})["ncprob"])
@@ -443,7 +462,7 @@ class _Run:
                 "starting weights differ. "
                 "Remove it or choose another directory."
             )
-        self._restore(facts, tensors)
+        return facts, tensors
 
     def _restore(self, facts: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         self.step, self.slowdown = facts["step"], torch.tensor(facts["slowdown"], dtype=torch.float64)

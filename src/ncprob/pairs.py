@@ -18,6 +18,7 @@ Batch = tuple[Any, Any]
 Chunk = tuple[Any, Any, Tensor | None]
 
 
+@runtime_checkable
 class Pairs(Protocol):
     """What training and post-processing need from data."""
 
@@ -31,6 +32,14 @@ class Pairs(Protocol):
 
     def fingerprint(self) -> str:
         """A checksum that tells one data set from another."""
+
+
+@runtime_checkable
+class IndexedPairs(Pairs, Protocol):
+    """Pairs of which any rows can be had, so that several processes can share a batch."""
+
+    def rows(self, index: Tensor | slice) -> Batch:
+        """Some of the pairs."""
 
 
 @runtime_checkable
@@ -49,10 +58,10 @@ def as_pairs(pairs: Any, device: torch.device | None = None) -> Pairs:
     >>> len(as_pairs((torch.zeros(7, 2), torch.zeros(7, 1))))
     7
     """
-    if isinstance(pairs, TensorPairs | DatasetPairs | LoaderPairs):
-        return pairs
     if isinstance(pairs, MovingPairs):
         return pairs.to(device)
+    if isinstance(pairs, Pairs):
+        return pairs
     if isinstance(pairs, DataLoader):
         return LoaderPairs(pairs, device)
     if isinstance(pairs, Dataset):
@@ -83,7 +92,11 @@ class TensorPairs:
     def batches(self, batch_size: int, seed: int, start: int = 0) -> Iterator[Batch]:
         """Endless shuffled batches of equal size."""
         for index in index_batches(len(self), batch_size, seed, start, self.weights):
-            yield select(self.x, index), select(self.y, index)
+            yield self.rows(index)
+
+    def rows(self, index: Tensor | slice) -> Batch:
+        """Some of the pairs."""
+        return select(self.x, index), select(self.y, index)
 
     def chunks(self, size: int) -> Iterator[Chunk]:
         """All pairs once, in order."""
@@ -110,19 +123,21 @@ class DatasetPairs:
     def __len__(self) -> int:
         return len(self.dataset)  # type: ignore[arg-type]
 
-    def _collate(self, index: list[int]) -> Batch:
-        x, y = default_collate([self.dataset[i] for i in index])
+    def rows(self, index: Tensor | slice) -> Batch:
+        """Some of the pairs, collated."""
+        numbers = range(len(self))[index] if isinstance(index, slice) else index.tolist()
+        x, y = default_collate([self.dataset[i] for i in numbers])
         return to_device(x, self.device), to_device(y, self.device)
 
     def batches(self, batch_size: int, seed: int, start: int = 0) -> Iterator[Batch]:
         """Endless shuffled batches of equal size."""
         for index in index_batches(len(self), batch_size, seed, start):
-            yield self._collate(index.tolist())
+            yield self.rows(index)
 
     def chunks(self, size: int) -> Iterator[Chunk]:
         """All pairs once, in order."""
         for begin in range(0, len(self), size):
-            yield *self._collate(list(range(begin, min(begin + size, len(self))))), None
+            yield *self.rows(slice(begin, begin + size)), None
 
     def fingerprint(self) -> str:
         """Type and length: the items may be too many to read."""
@@ -169,13 +184,13 @@ def index_batches(n: int, batch_size: int, seed: int, start: int, weights: Tenso
         first = 0
 
 
-def systematic_sample(weights: Tensor, generator: torch.Generator) -> Tensor:
-    """n rows drawn with probability ∝ weight; row i appears ⌊n w_i⌋ or ⌈n w_i⌉ times."""
+def systematic_sample(weights: Tensor, generator: torch.Generator, size: int | None = None) -> Tensor:
+    """n rows (or `size`) drawn with probability ∝ weight; row i appears ⌊n w_i⌋ or ⌈n w_i⌉ times."""
     cumulative = weights.detach().cpu().double().cumsum(0)
-    n = len(cumulative)
+    n = len(cumulative) if size is None else size
     offset = torch.rand((), generator=generator, dtype=torch.float64)
     points = (torch.arange(n, dtype=torch.float64) + offset) / n * cumulative[-1]
-    return torch.searchsorted(cumulative, points, right=True).clamp(max=n - 1)
+    return torch.searchsorted(cumulative, points, right=True).clamp(max=len(cumulative) - 1)
 
 
 def _map(function: Callable[[Tensor], Tensor], nested: Any) -> Any:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ncprob.pairs import select, systematic_sample
+from ncprob.pairs import Pairs, select, systematic_sample
+from ncprob.spool import Spool, SpoolPairs
 from ncprob.trees import TreeInputs
 
 DISCRETE_LEVELS = 64  # targets with at most so many distinct values keep them: raw coordinates
@@ -37,6 +39,31 @@ class Sample:
 
 
 @dataclass(frozen=True)
+class RowStream:
+    """Rows on disk to train networks on, none of them in any `Sample`.
+
+    `split` turns columns into encoded inputs and targets (rows, q); `weights` is the column of weights, if any.
+    """
+
+    spool: Spool
+    split: Callable[[Tensor], tuple[Tensor, Tensor]]
+    weights: int | None
+    device: torch.device
+    trees: TreeInputs | None = None
+
+    def pairs(self, target: Callable[[Sample], Any], n_folds: int) -> Pairs:
+        """Pairs of complete inputs and what `target` makes of rows, each of which is in one fold for ever."""
+
+        def make(columns: Tensor, numbers: Tensor) -> tuple[Tensor, Any]:
+            x, y = self.split(columns)
+            if self.trees is not None:
+                x = torch.cat([x, self.trees(x)], dim=1)
+            return x, target(Sample(x, y, fold=numbers % n_folds))
+
+        return SpoolPairs(self.spool, make, self.weights, self.device)
+
+
+@dataclass(frozen=True)
 class Rows:
     """What a candidate is fitted with: rows to train and to judge on, and all rows that coordinates are learned on."""
 
@@ -45,6 +72,7 @@ class Rows:
     learning: Sample
     trees: TreeInputs | None
     integer: Tensor | None = None
+    stream: RowStream | None = None  # where rows are too many for memory, networks train on these instead
 
     def without_trees(self) -> Rows:
         """The same rows with their own inputs only."""
@@ -56,7 +84,8 @@ class Rows:
             return replace(sample, x=sample.x[:, :n_plain])
 
         held_out = None if self.held_out is None else plain(self.held_out)
-        return Rows(plain(self.training), held_out, plain(self.learning), None, self.integer)
+        stream = None if self.stream is None else replace(self.stream, trees=None)
+        return Rows(plain(self.training), held_out, plain(self.learning), None, self.integer, stream)
 
 
 def joined(first: Sample, second: Sample) -> Sample:

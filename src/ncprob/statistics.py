@@ -6,16 +6,35 @@ Notation: u (batch, rank) are left features of x, v (batch, rank) right features
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import reduce
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ncprob.ranks import ALONE, JoinedRows, Ranks
+
 
 def centered(features: Float[Tensor, "batch rank"]) -> Float[Tensor, "batch rank"]:
     """Features minus their batch mean."""
     return features - features.mean(dim=0)
+
+
+def centered_parts(*parts: tuple[Tensor, JoinedRows]) -> list[Tensor]:
+    """Parts of batches, each minus its mean over all ranks; one message for all of them.
+
+    Examples
+    --------
+    >>> u = torch.tensor([[0.0], [2.0], [5.0], [9.0]])
+    >>> (first, rows), (second, _) = JoinedRows.alone(4).halves()
+    >>> centered_parts((u[first], rows), (u[second], rows))
+    [tensor([[-1.],
+            [ 1.]]), tensor([[-2.],
+            [ 2.]])]
+    """
+    sums = parts[0][1].total(*(features.sum(dim=0) for features, _ in parts))
+    return [features - total / len(rows) for (features, rows), total in zip(parts, sums, strict=True)]
 
 
 def covariance(u: Float[Tensor, "batch left"], v: Float[Tensor, "batch right"]) -> Float[Tensor, "left right"]:
@@ -30,11 +49,6 @@ def covariance(u: Float[Tensor, "batch left"], v: Float[Tensor, "batch right"]) 
     return centered(u).mT @ centered(v) / (len(u) - 1)
 
 
-def sum_of_squared_cross_products(u: Float[Tensor, "batch rank"], v: Float[Tensor, "batch rank"]) -> Float[Tensor, ""]:
-    """Σ_{i≠j} (u_i·v_j)² = ⟨UᵀU, VᵀV⟩ − Σ_i (u_i·v_i)², without an n×n matrix."""
-    return ((u.mT @ u) * (v.mT @ v)).sum() - (u * v).sum(dim=1).square().sum()
-
-
 def cross_energy(u: Float[Tensor, "batch rank"], v: Float[Tensor, "batch rank"]) -> Float[Tensor, ""]:
     r"""Unbiased U-statistic of tr(Var(u) Var(v)) from one batch of pairs, in O(n d²).
 
@@ -45,22 +59,39 @@ def cross_energy(u: Float[Tensor, "batch rank"], v: Float[Tensor, "batch rank"])
 
     each averaged over distinct indices only, so rows never meet their own partner (Hoeffding 1948; the
     same bookkeeping gives the unbiased HSIC of Song et al. 2012). Sums over distinct indices follow from
-    row sums, column sums and traces of M by inclusion and exclusion; M itself is never formed.
+    row sums, column sums and traces of M by inclusion and exclusion; M itself is never formed, since for example
+    Σ_{i≠j} (u_i·v_j)² = ⟨UᵀU, VᵀV⟩ − Σ_i (u_i·v_i)².
     """
-    n = len(u)
-    u, v = centered(u), centered(v)  # changes nothing in exact arithmetic, avoids cancellation
+    return energy_and_trace(u, v, JoinedRows.alone(len(u)))[0]
+
+
+def energy_and_trace(
+    u: Float[Tensor, "held rank"], v: Float[Tensor, "held rank"], rows: JoinedRows
+) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+    """Unbiased tr(Var(u) Var(v)), see `cross_energy`, and tr Cov(u, v), of a batch that may lie on several ranks.
+
+    Two messages between ranks: the means, then three d × d Gram matrices and two numbers.
+
+    Examples
+    --------
+    >>> u = torch.tensor([[1.0], [-1.0], [1.0], [-1.0]])
+    >>> energy, trace = energy_and_trace(u, u, JoinedRows.alone(4))
+    >>> round(trace.item(), 3)
+    1.333
+    """
+    n = len(rows)
+    u, v = centered_parts((u, rows), (v, rows))  # changes nothing in exact arithmetic, avoids cancellation
     diagonal = (u * v).sum(dim=1)
-    row_sums = -diagonal  # Σ_{j≠i} u_i·v_j, because Σ_j v_j = 0
-    # After centring, column sums equal row sums and the total is their sum.
-    total = row_sums.sum()
-    squares = sum_of_squared_cross_products(u, v)
-    gram = u.mT @ v
-    transposed = (gram * gram.mT).sum() - diagonal.square().sum()  # Σ_{i≠j} M_ij M_ji
-    triples = row_sums.square().sum() - squares  # Σ over distinct i, j, k of M_ij M_ik; also of M_ij M_kj
-    quadruples = total.square() - 2 * triples - squares - 2 * row_sums.square().sum() + transposed
+    left, right, cross, trace, own = rows.total(u.mT @ u, v.mT @ v, u.mT @ v, diagonal.sum(), diagonal.square().sum())
+    # Σ_{j≠i} u_i·v_j = −u_i·v_i, because Σ_j v_j = 0; after centring, column sums equal row sums.
+    squares = (left * right).sum() - own  # Σ_{i≠j} M_ij²
+    transposed = (cross * cross.mT).sum() - own  # Σ_{i≠j} M_ij M_ji
+    triples = own - squares  # Σ over distinct i, j, k of M_ij M_ik; also of M_ij M_kj
+    quadruples = trace.square() - 2 * triples - squares - 2 * own + transposed
     pairs_count = n * (n - 1)
     triples_count = pairs_count * (n - 2)
-    return squares / pairs_count - 2 * triples / triples_count + quadruples / (triples_count * (n - 3))
+    energy = squares / pairs_count - 2 * triples / triples_count + quadruples / (triples_count * (n - 3))
+    return energy, trace / (n - 1)
 
 
 @dataclass(frozen=True)
@@ -115,12 +146,18 @@ class PairMoments:
         )
 
     @classmethod
-    def accumulate(cls, chunks: Iterable[tuple[Tensor, Tensor, Tensor | None]]) -> PairMoments:
-        """Moments of a stream of (u, v, weights) chunks; memory does not grow with the stream."""
+    def accumulate(cls, chunks: Iterable[tuple[Tensor, Tensor, Tensor | None]], ranks: Ranks = ALONE) -> PairMoments:
+        """Moments of a stream of (u, v, weights) chunks, and of those of all ranks; memory does not grow with it."""
         moments: PairMoments | None = None
         for u, v, weights in chunks:
-            part = cls.of(u, v, weights)
-            moments = part if moments is None else moments.merge(part)
-        if moments is None:
+            if weights is None or bool((weights > 0).any()):
+                part = cls.of(u, v, weights)
+                moments = part if moments is None else moments.merge(part)
+        found = [part for part in ranks.gathered(None if moments is None else moments.to("cpu")) if part is not None]
+        if not found:
             raise ValueError("`pairs` must hold at least one pair; got none. Pass the training pairs.")
-        return moments
+        return reduce(cls.merge, found) if moments is None or ranks.size > 1 else moments
+
+    def to(self, device: torch.device | str) -> PairMoments:
+        """The same on another device."""
+        return PairMoments(*(getattr(self, field.name).to(device) for field in fields(self)))

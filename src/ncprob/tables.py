@@ -153,7 +153,7 @@ def _read_csv(path: str, delimiter: str | None) -> Table:
             raise ValueError(f"--delimiter must be one character; got {delimiter!r}. Write for example ';' or tab.")
     csv.field_size_limit(2**24)
     try:
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter or _sniffed(text), strict=True)
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter or delimiter_of(text), strict=True)
         lines: list[int] = []
         rows: list[list[str]] = []
         for row in reader:
@@ -188,8 +188,14 @@ def _decoded(content: bytes, source: str) -> str:
         return content.decode("latin-1")  # what older programs write
 
 
-def _sniffed(text: str) -> str:
-    """The delimiter that the header line has most of."""
+def delimiter_of(text: str) -> str:
+    """The delimiter that the header line has most of.
+
+    Examples
+    --------
+    >>> delimiter_of("rooms;kind\\n3,5;flat")
+    ';'
+    """
     header = text.lstrip().split("\n", 1)[0]
     return max(DELIMITERS, key=header.count)
 

@@ -15,6 +15,8 @@ from ncprob.losses import LOSSES, MINIMUM_PAIRS, best_operator, orthonormality_p
 from ncprob.operator import SpectralOperator
 from ncprob.optimization import History, Runtime, Schedule, minimize
 from ncprob.pairs import Pairs, as_pairs
+from ncprob.partition import RanksHold, part_of
+from ncprob.ranks import Ranks
 
 REFERENCE_ROWS = 8192  # training rows on which the closed-form operator of the cross-fitted loss is fitted
 
@@ -60,6 +62,7 @@ def train(
     random_state: int = 0,
     checkpoint_dir: str | os.PathLike[str] | None = None,
     progress: bool | Literal["auto"] = "auto",
+    ranks: RanksHold = "same",
 ) -> History:
     """Train an operator in place on pairs (x, y) and return the history.
 
@@ -80,6 +83,12 @@ def train(
         Weight of the orthonormality penalty.
     checkpoint_dir : path, optional
         Where to keep a checkpoint; a run that finds its own checkpoint there goes on from it.
+    ranks : {"same", "own", "alone"}
+        What `pairs` and `validation_pairs` are when several processes train together, under `torchrun` or in a
+        `torch.distributed` group. `"same"`: all ranks pass the same pairs and each computes a part of every batch, so
+        that the result is that of one process but for rounding. `"own"`: every rank passes pairs of its own, and gives
+        to each batch in proportion to their weight. `"alone"`: this process trains by itself. `batch_size` counts the
+        rows of all ranks. Losses and gradients are those of the joined batch, see `ncprob.ranks`.
 
     Examples
     --------
@@ -103,16 +112,22 @@ def train(
     check_integer(random_state, "random_state", minimum=0)
     checkpoint = None if checkpoint_dir is None else Path(checkpoint_dir) / "operator"
     target = resolve_device(device)
+    data, together = part_of(as_pairs(pairs, target), ranks, target, batch_size=batch_size)
+    held_out = None
+    if validation_pairs is not None:
+        held_out, _ = part_of(as_pairs(validation_pairs, target), ranks, target, name="validation_pairs")
     operator.to(target)
     return train_operator(
         operator,
-        as_pairs(pairs, target),
+        data,
         loss=loss,
         gamma=gamma,
         gate_strength=gate_strength,
-        validation_pairs=None if validation_pairs is None else as_pairs(validation_pairs, target),
+        validation_pairs=held_out,
         schedule=schedule,
-        runtime=Runtime(seed=random_state, checkpoint=checkpoint, progress=progress, description="operator"),
+        runtime=Runtime(
+            seed=random_state, checkpoint=checkpoint, progress=progress, description="operator", ranks=together
+        ),
     )
 
 
@@ -141,21 +156,22 @@ def train_operator(
 
     def objective(x: Any, y: Any) -> Tensor:
         u, v = operator.encode(x, y)
-        if len(u) < needed:  # a DataLoader decides its batches itself; a short last one would give NaN
+        rows = runtime.ranks.rows(len(u))
+        if len(rows) < needed:  # a DataLoader decides its batches itself; a short last one would give NaN
             raise ValueError(
-                f"`pairs` must come in batches of at least {needed} pairs for loss={loss!r}; got a batch of {len(u)}. "
-                "Set `drop_last=True` in the DataLoader or change its batch size."
+                f"`pairs` must come in batches of at least {needed} pairs for loss={loss!r}; got a batch of "
+                f"{len(rows)}. Set `drop_last=True` in the DataLoader or change its batch size."
             )
-        value = estimate(u, v, operator.singular_values)
+        value = estimate(u, v, operator.singular_values, rows)
         if gamma > 0:
-            value = value + gamma * orthonormality_penalty(u, v)
+            value = value + gamma * orthonormality_penalty(u, v, rows)
         if gate_strength > 0:
             value = value + gate_strength * gate_penalty(operator).to(value.device)
         return value
 
     def score() -> float:
         assert validation_pairs is not None
-        return _validation_loss(operator, pairs, validation_pairs, closed_form=loss == "cross_fitted")
+        return _validation_loss(operator, pairs, validation_pairs, loss == "cross_fitted", runtime.ranks)
 
     return minimize(
         operator,
@@ -181,7 +197,9 @@ def _check_size(data: Pairs, name: str, needed: int) -> None:
 
 
 @torch.no_grad()
-def _validation_loss(operator: SpectralOperator, data: Pairs, held_out: Pairs, closed_form: bool) -> float:
+def _validation_loss(
+    operator: SpectralOperator, data: Pairs, held_out: Pairs, closed_form: bool, ranks: Ranks
+) -> float:
     """U-statistic of L on all held-out pairs, for the learned values or for the closed-form operator."""
     operator.eval()
     features = [operator.encode(x, y) for x, y, _ in held_out.chunks(REFERENCE_ROWS)]
@@ -190,6 +208,7 @@ def _validation_loss(operator: SpectralOperator, data: Pairs, held_out: Pairs, c
     if closed_form:
         x, y, _ = next(data.chunks(REFERENCE_ROWS))
         fit_u, fit_v = (part.double() for part in operator.encode(x, y))
-        u, values = u @ best_operator(fit_u, fit_v), torch.ones_like(values)
+        u = u @ best_operator(fit_u, fit_v, rows=ranks.rows(len(fit_u)))
+        values = torch.ones_like(values)
     operator.train()
-    return float(u_statistic_loss(u, v, values))
+    return float(u_statistic_loss(u, v, values, ranks.rows(len(u))))

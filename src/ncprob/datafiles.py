@@ -1,0 +1,259 @@
+"""Tables in many files, Parquet or csv, read batch by batch. A mistake is told with the name of its file."""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ncprob.tables import delimiter_of
+
+BATCH_ROWS = 2**16
+CSV_BLOCK = 2**23  # bytes
+PARQUET = (".parquet", ".pq")
+ENDINGS = (*PARQUET, ".csv", ".csv.gz")
+MAX_LEVELS = 100_000  # distinct values of a text column: more are names of rows, not categories
+
+
+def find_files(paths: Any) -> list[Path]:
+    """Files of a list of paths, a directory or a glob, in sorted order.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for name in ("b.csv", "a.csv", "notes.txt"):
+    ...         _ = Path(folder, name).write_text("x,y")
+    ...     [file.name for file in find_files(f"{folder}/*.csv")], len(find_files(folder))
+    (['a.csv', 'b.csv'], 2)
+    """
+    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    found: list[Path] = []
+    for each in given:
+        path = Path(each)
+        if path.is_dir():
+            some = sorted(file for file in path.iterdir() if file.name.lower().endswith(ENDINGS))
+        elif path.exists():
+            some = [path]
+        else:
+            some = [Path(name) for name in sorted(glob.glob(str(each), recursive=True)) if Path(name).is_file()]
+        if not some:
+            raise ValueError(f"`paths` must name Parquet or csv files; {each} names none. Check the name.")
+        found += some
+    twice = [path for path, count in Counter(path.resolve() for path in found).items() if count > 1]
+    if twice or not found:
+        what = f"{twice[0]} comes twice" if twice else "there are none"
+        raise ValueError(f"`paths` must name files, each once; {what}. Name the files, or one pattern.")
+    return found
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Which columns are what; columns that are not named are inputs."""
+
+    targets: Sequence[str]
+    weights: str | None = None
+    drop: Sequence[str] = ()
+
+    @property
+    def special(self) -> list[str]:
+        """All that are no inputs."""
+        return [*self.targets, *self.drop, *([] if self.weights is None else [self.weights])]
+
+
+@dataclass
+class FileTable:
+    """The files of a table, all with the same columns: inputs, then targets, then weights.
+
+    Text is numbered as its values come; `levels` counts them once all rows have been read.
+    """
+
+    files: list[Path]
+    roles: Roles
+    inputs: list[str]
+    text: list[str]
+    levels: dict[str, Counter[str]] = field(default_factory=dict)
+
+    @classmethod
+    def open(cls, paths: Any, roles: Roles) -> FileTable:
+        """Look at the columns of all files, before any row is read."""
+        files = find_files(paths)
+        if len(set(roles.special)) != len(roles.special):
+            raise ValueError("`target`, `weights` and `drop` must name different columns; one is named twice.")
+        kinds = [_kinds(file) for file in files]
+        first = kinds[0]
+        for file, found in zip(files, kinds, strict=True):
+            for name in roles.special:
+                if name not in found:
+                    raise ValueError(f"{file} has no column {name!r}; its columns are {_listed(found)}. Mend the file.")
+            if set(found) != set(first):
+                odd = sorted(set(found) ^ set(first))
+                raise ValueError(
+                    f"{file} must have the columns of {files[0]}; only one of them has {_listed(odd)}. "
+                    "Write both with the same columns, or name files that belong together."
+                )
+            wrong = [name for name in found if name not in roles.drop and found[name] != first[name]]
+            if wrong:
+                raise ValueError(
+                    f"{file} must have columns of the same kind as {files[0]}; {wrong[0]!r} holds {found[wrong[0]]} "
+                    f"there and {first[wrong[0]]} here. Write it alike in all files."
+                )
+        used = [name for name in first if name not in roles.drop]
+        bad = [name for name in used if first[name] not in ("numbers", "text")]
+        if bad:
+            raise TypeError(
+                f"{files[0]}: column {bad[0]!r} holds {first[bad[0]]}; numbers or text are expected. "
+                "Convert or `drop` it."
+            )
+        inputs = [name for name in used if name not in roles.special]
+        text = [name for name in inputs if first[name] == "text"]
+        numeric = [*roles.targets, *([] if roles.weights is None else [roles.weights])]
+        texts = [name for name in numeric if first[name] == "text"]
+        if texts:
+            raise TypeError(f"{files[0]}: column {texts[0]!r} must hold numbers; it holds text. Fit classes by `fit`.")
+        if not inputs:
+            raise ValueError(f"{files[0]} has no column left as input. Drop fewer columns.")
+        return cls(files, roles, inputs, text, {name: Counter() for name in text})
+
+    @property
+    def columns(self) -> list[str]:
+        """Columns of the arrays that `read` gives."""
+        weights = [] if self.roles.weights is None else [self.roles.weights]
+        return [*self.inputs, *self.roles.targets, *weights]
+
+    def read(self) -> Iterator[NDArray[np.float64]]:
+        """Rows of all files, some at a time, checked."""
+        codes: dict[str, dict[str, int]] = {name: {} for name in self.text}
+        for file in self.files:
+            line = 0
+            for batch in _batches(file, self.columns, set(self.text)):
+                parts = [self._column(file, name, batch.column(name), line, codes) for name in self.columns]
+                line += batch.num_rows
+                if batch.num_rows:
+                    yield np.column_stack(parts)
+
+    def _column(
+        self, file: Path, name: str, values: Any, line: int, codes: dict[str, dict[str, int]]
+    ) -> NDArray[np.float64]:
+        import pyarrow
+
+        if values.null_count:
+            first = line + int(np.argmax(values.is_null().to_numpy(zero_copy_only=False))) + 1
+            raise ValueError(
+                f"{file}: column {name!r} has missing values, first in row {first}. Fill or leave out these rows."
+            )
+        if name in codes:
+            known, values = codes[name], values.cast(pyarrow.string()).dictionary_encode()
+            words = values.dictionary.to_pylist()
+            number = np.array([known.setdefault(word, len(known)) for word in words], dtype=np.float64)
+            if len(known) > MAX_LEVELS:
+                raise ValueError(
+                    f"{file}: column {name!r} has more than {MAX_LEVELS:,} different texts; categories are expected. "
+                    "`drop` it."
+                )
+            index = values.indices.to_numpy(zero_copy_only=False)
+            counts = np.bincount(index, minlength=len(words))
+            self.levels[name].update({word: int(count) for word, count in zip(words, counts, strict=True)})
+            return number[index]
+        column = values.cast(pyarrow.float64(), safe=False).to_numpy(zero_copy_only=False)  # integers beyond 2⁵³ round
+        bad = ~np.isfinite(column)
+        if name == self.roles.weights:
+            bad |= column < 0
+        if bad.any():
+            what = "weights must be finite and not negative" if name == self.roles.weights else "NaN or infinity"
+            raise ValueError(
+                f"{file}: column {name!r} has a value that cannot be used ({what}), first in row "
+                f"{line + int(bad.argmax()) + 1}. Mend or leave out these rows."
+            )
+        return column
+
+
+def _listed(names: Any) -> str:
+    names = list(names)
+    return ", ".join(map(repr, names[:8])) + (", …" if len(names) > 8 else "")
+
+
+def _arrow() -> Any:
+    try:
+        import pyarrow
+        import pyarrow.csv
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ImportError("to fit from files, pyarrow is needed: pip install 'ncprob[files]'") from error
+    return pyarrow
+
+
+def _kinds(file: Path) -> dict[str, str]:
+    """Columns of a file and what they hold: numbers, text or another type."""
+    pyarrow = _arrow()
+    try:
+        if file.name.lower().endswith(PARQUET):
+            schema = pyarrow.parquet.read_schema(file)
+        else:
+            with _open_csv(file, None) as reader:
+                schema = reader.schema
+    except (pyarrow.ArrowException, OSError, EOFError) as error:
+        raise ValueError(f"{file} cannot be read: {_first_line(error)}. Get or write it again.") from error
+    names = schema.names
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise ValueError(f"{file} has several columns named {twice[0]!r}. Give each its own name.")
+    return {name: _kind(schema.field(name).type) for name in names}
+
+
+def _kind(type_: Any) -> str:
+    types = _arrow().types
+    if types.is_dictionary(type_):
+        return _kind(type_.value_type)
+    if types.is_string(type_) or types.is_large_string(type_):
+        return "text"
+    numeric = types.is_integer(type_) or types.is_floating(type_) or types.is_boolean(type_) or types.is_decimal(type_)
+    return "numbers" if numeric else "nothing" if types.is_null(type_) else str(type_)
+
+
+def _batches(file: Path, columns: list[str], text: set[str]) -> Iterator[Any]:
+    """Record batches of a file; whatever goes wrong on the way names it."""
+    pyarrow = _arrow()
+    try:
+        if file.name.lower().endswith(PARQUET):
+            with pyarrow.parquet.ParquetFile(file) as parquet:
+                yield from parquet.iter_batches(BATCH_ROWS, columns=columns, use_threads=False)
+        else:
+            with _open_csv(file, None) as beginning:
+                truths = {f.name for f in beginning.schema if pyarrow.types.is_boolean(f.type)}
+            # Whole numbers in the first block may be followed by others: all are read as floats.
+            types = {name: pyarrow.bool_() if name in truths else pyarrow.float64() for name in columns}
+            with _open_csv(file, types | dict.fromkeys(text, pyarrow.string())) as csv:
+                yield from csv
+    except (pyarrow.ArrowException, OSError, EOFError) as error:
+        raise ValueError(f"{file} cannot be read: {_first_line(error)}. Get or write it again.") from error
+
+
+def _open_csv(file: Path, types: dict[str, Any] | None) -> Any:
+    """A csv file, with types as found in its first block or as given; in its own delimiter."""
+    csv = _arrow().csv
+    opened = gzip.open if file.name.lower().endswith(".gz") else open
+    with opened(file, "rt", encoding="utf-8-sig", errors="replace") as beginning:
+        delimiter = delimiter_of(beginning.readline())
+    convert = csv.ConvertOptions(
+        column_types=types, include_columns=None if types is None else list(types), strings_can_be_null=True,
+        true_values=["true", "True", "TRUE"], false_values=["false", "False", "FALSE"],
+    )  # fmt: skip
+    return csv.open_csv(
+        file,
+        read_options=csv.ReadOptions(block_size=CSV_BLOCK, use_threads=False),
+        parse_options=csv.ParseOptions(delimiter=delimiter),
+        convert_options=convert,
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")

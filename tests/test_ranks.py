@@ -1,0 +1,260 @@
+"""Several processes give what one gives with the joined batch: losses, gradients, training, statistics."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import ranks_worker
+import torch
+import torch.distributed as dist
+from helpers import gaussian_pairs, normal
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ranks_worker import UNEVEN, Killing, double_operator, loss_and_gradient, own_rows, trained
+
+from ncprob.losses import LOSSES, best_operator, orthonormality_penalty
+from ncprob.ranks import ALONE, JoinedRows, Ranks, shares
+from ncprob.statistics import PairMoments
+
+pytestmark = pytest.mark.skipif(not dist.is_gloo_available(), reason="torch was built without gloo")
+
+NAMES = [*LOSSES, "penalty"]
+
+
+# ---------------------------------------------------------------- ranks as threads: quick, for many sizes
+
+
+class ThreadRanks(Ranks):
+    """Ranks of a gloo group between threads of this process."""
+
+    device = torch.device("cpu")
+
+    def _reduce(self, tensor):
+        self.group.allreduce([tensor]).wait()
+
+    def gathered(self, value):
+        raise NotImplementedError
+
+
+def on_threads(size, compute):
+    """compute(ranks) of every rank."""
+    store, results, errors = dist.HashStore(), [None] * size, []
+
+    def work(rank):
+        try:
+            results[rank] = compute(ThreadRanks(dist.ProcessGroupGloo(store, rank, size, timedelta(seconds=30))))
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return results
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=8, deadline=None)
+@given(st.lists(st.integers(0, 9), min_size=2, max_size=4).filter(lambda sizes: sum(sizes) >= 8))
+def test_loss_and_gradients_are_those_of_the_joined_batch(name, sizes):
+    """Any division of the rows, ranks without rows included."""
+    u, v = normal(sum(sizes), 3, seed=1), normal(sum(sizes), 3, seed=2)
+    mix, s = normal(3, 3, seed=3), torch.tensor([0.9, 0.5, 0.7], dtype=torch.float64)
+
+    def gradients(ranks, begin, end):
+        weights, values = mix.clone().requires_grad_(), s.clone().requires_grad_()
+        features = (u[begin:end] @ weights).tanh() + 0.5, v[begin:end] @ weights
+        rows = ranks.rows(end - begin)
+        loss = (
+            orthonormality_penalty(*features, rows) if name == "penalty" else LOSSES[name](*features, values, rows)
+        ) + values.square().sum()  # a term that no rank has rows of
+        loss.backward()
+        ranks.average_gradients([weights, values])
+        return loss.detach(), weights.grad, values.grad
+
+    expected = gradients(ALONE, 0, sum(sizes))
+    ends = [sum(sizes[: rank + 1]) for rank in range(len(sizes))]
+    for found in on_threads(len(sizes), lambda r: gradients(r, ends[r.rank] - sizes[r.rank], ends[r.rank])):
+        torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-10)
+
+
+def test_a_parameter_without_gradient_on_all_ranks_keeps_none():
+    def gradients(ranks):
+        unused, used = torch.zeros(2, requires_grad=True), torch.zeros(3, requires_grad=True)
+        frozen = torch.zeros(1)
+        if ranks.rank == 1:
+            used.grad = torch.full((3,), 4.0)
+        ranks.average_gradients([unused, used, frozen])
+        return unused.grad, used.grad.tolist()
+
+    assert on_threads(2, gradients) == [(None, [2.0] * 3)] * 2
+
+
+@given(st.lists(st.integers(0, 20), min_size=1, max_size=5), st.data())
+def test_parts_of_a_joined_batch_are_those_of_its_rows(counts, data):
+    n = sum(counts)
+    begin = data.draw(st.integers(0, n))
+    end = data.draw(st.integers(begin, n))
+    rows, taken, offset = torch.arange(n), [], 0
+    for rank, count in enumerate(counts):
+        ranks = Ranks()
+        ranks.rank, ranks.size = rank, len(counts)
+        here, part = JoinedRows(ranks, tuple(counts)).part(begin, end)
+        taken.append(rows[offset : offset + count][here])
+        assert len(taken[-1]) == part.counts[rank]
+        offset += count
+    assert torch.equal(torch.cat(taken), rows[begin:end])
+
+
+@given(st.integers(0, 1000), st.lists(st.floats(0.01, 100), min_size=1, max_size=8))
+def test_shares_add_up_and_are_proportional(total, masses):
+    parts = shares(total, masses)
+    assert sum(parts) == total
+    assert all(abs(part - total * mass / sum(masses)) < 1 + 1e-9 for part, mass in zip(parts, masses, strict=True))
+
+
+def test_chunks_without_weight_do_not_spoil_moments():
+    u, v = normal(6, 2, seed=1), normal(6, 2, seed=2)
+    weights = torch.tensor([0.0, 0.0, 1.0, 2.0, 1.0, 3.0])
+    chunks = [(u[i : i + 2], v[i : i + 2], weights[i : i + 2]) for i in (0, 2, 4)]
+    torch.testing.assert_close(PairMoments.accumulate(chunks).cross, PairMoments.of(u, v, weights).cross)
+
+
+# ---------------------------------------------------------------- ranks as processes
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    """What three processes found, and the folder with the checkpoint of the run that lost one of them."""
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID")  # workers of one test run share what was found
+    base = tmp_path_factory.getbasetemp()
+    folder = base / "ranks" if run is None else base.parent / f"ranks-{run}"
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        for _ in range(1500):
+            if (folder / "done").exists():
+                break
+            time.sleep(0.1)
+    else:
+        launch(folder)
+        (folder / "done").touch()
+    return folder, [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
+
+
+def launch(folder):
+    """Three processes, of which the last one kills itself."""
+    (folder / "bad").mkdir()
+    (folder / "bad" / "operator.safetensors").write_bytes(b"no checkpoint")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    common = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "3"}
+    common["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    running = [
+        subprocess.Popen(
+            [sys.executable, ranks_worker.__file__, str(folder)], env=common | {"RANK": str(rank)},
+            stderr=subprocess.PIPE, text=True,
+        )
+        for rank in range(3)
+    ]  # fmt: skip
+    try:
+        errors = [process.communicate(timeout=120)[1] for process in running]
+    finally:
+        for process in running:
+            process.kill()
+    assert [process.returncode for process in running] == [0, 0, -9], errors
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("name", NAMES)
+def test_processes_give_the_loss_and_gradients_of_one(found, name, size):
+    loss, gradient = loss_and_gradient(name, gaussian_pairs(sum(UNEVEN[size]), dtype=torch.float64))
+    for rank in found[1]:
+        assert rank[f"{name}-{size}"][0] == pytest.approx(loss, rel=1e-9)
+        assert rank[f"{name}-{size}"][1] == pytest.approx(gradient, rel=1e-6, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("name", "loss", "weighted"),
+    [("train", "covariance", False), ("train-weighted", "u_statistic", True), ("train-cross", "cross_fitted", False)],
+)
+def test_training_on_three_processes_is_training_on_one(found, name, loss, weighted):
+    """Batches of 50 are cut into 16, 17 and 17 rows; 40 steps of AdamW in float64 keep rounding below 1e-6."""
+    alone = trained(loss, weighted)
+    for rank in found[1]:
+        assert rank[name]["steps"] == alone["steps"]
+        assert rank[name]["best"] == alone["best"]
+        for key in ("weights", "loss", "validation", "values"):
+            assert rank[name][key] == pytest.approx(alone[key], rel=1e-6, abs=1e-7)
+
+
+def test_ranks_with_rows_of_their_own_agree(found):
+    first, second = found[1]
+    assert first["own"] == second["own"]
+    assert first["own-values"] == second["own-values"]
+    operator = double_operator()
+    state = torch.tensor(first["own"], dtype=torch.float64).split([p.numel() for p in operator.state_dict().values()])
+    for tensor, values in zip(operator.state_dict().values(), state, strict=True):
+        tensor.copy_(values.view(tensor.shape))
+    parts = [(*own_rows(rank), None)[:3] for rank in range(3)]
+    weights = torch.cat([torch.ones(len(x)) if w is None else w for x, _, w in parts])
+    joined = torch.cat([x for x, _, _ in parts]), torch.cat([y for _, y, _ in parts]), weights
+    assert operator.postprocess(joined).singular_values.tolist() == pytest.approx(first["own-values"], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "message"),
+    [
+        ("few rows", "`pairs` has 2 rows, fewer than the 3 ranks: rank 2 would have none"),
+        ("small batch", "`batch_size` is 2, fewer than the 3 ranks: rank 2"),
+        ("differ", "those of rank 2 are not those of rank 0"),
+        ("equal", "they are the same on all 3"),
+        ("empty", "`pairs` of rank 1 holds no rows"),
+        ("loader", "got a DataLoader"),
+        ("bad checkpoint", "no checkpoint of ours or is damaged"),
+    ],
+)
+def test_bad_input_is_refused_on_every_rank(found, mistake, message):
+    for rank in found[1]:
+        assert rank["errors"][mistake].startswith("ValueError")
+        assert message in rank["errors"][mistake]
+
+
+def test_rows_that_are_not_finite_on_one_rank_stop_all(found):
+    assert all("The loss was never finite" in rank["nan"] for rank in found[1])
+
+
+def test_a_killed_rank_is_named_and_training_goes_on_from_its_checkpoint(found, tmp_path):
+    """The survivors name rank 2; one process takes up what three began, and ends where one alone would have."""
+    folder, ranks = found
+    for number, rank in enumerate(ranks):
+        assert rank["killed"].startswith(f"RuntimeError: Rank {number} of 3 cannot go on: rank 2 stopped")
+        assert "goes on from the last checkpoint" in rank["killed"]
+    shutil.copytree(folder / "run", tmp_path / "run")
+    resumed = trained("covariance", checkpoint=tmp_path / "run", encoder=Killing)
+    alone = trained("covariance", encoder=Killing)
+    assert resumed["steps"] == alone["steps"]
+    assert resumed["weights"] == pytest.approx(alone["weights"], rel=1e-6, abs=1e-7)
+
+
+def test_best_operator_of_parts_is_that_of_the_whole():
+    u, v = normal(20, 3, seed=4), normal(20, 3, seed=5)
+
+    def fitted(ranks):
+        rows = slice(0, 5) if ranks.rank == 0 else slice(5, 20)
+        return best_operator(u[rows], v[rows], rows=ranks.rows(len(u[rows])))
+
+    for operator in on_threads(2, fitted):
+        torch.testing.assert_close(operator, best_operator(u, v))
