@@ -156,7 +156,7 @@ def minimize(
     half the learning rate when next validated; so does a score that is not finite or has exploded. Other networks of a
     population go on undisturbed.
     """
-    with _few_threads(model):
+    with _few_threads(model), torch.enable_grad():  # the caller may have turned gradients off
         return _minimize(model, objective, data, score, _Run(model, schedule, data, runtime, settings, population))
 
 
