@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo test test-slow test-faults check format docs clean bench bench-setup paper paper-quick paper-report molecules
+.PHONY: help setup demo test test-slow test-faults fuzz audit check format docs clean bench bench-setup paper paper-quick paper-report molecules
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
@@ -28,6 +28,14 @@ test-slow: $(STAMP)  ## statistical tests over many simulated data sets
 
 test-faults: $(STAMP)  ## kill fits and saves at random moments, fill the disk, take rights away: nothing may be lost
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m faults -n 0 -s
+
+fuzz: $(STAMP)  ## load 10,000 mutated model files: each refused by a ValueError or harmless
+	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz_load.py
+
+audit: $(STAMP)  ## known weaknesses of the packages in .venv (asks the advisory database, needs a network) and their licences
+	$(BIN)/pip install --disable-pip-version-check -q pip-audit pip-licenses
+	$(BIN)/pip-audit --skip-editable
+	$(BIN)/pip-licenses --fail-on "GPL;AGPL" --partial-match --packages torch numpy scipy scikit-learn threadpoolctl safetensors narwhals tqdm rich jaxtyping
 
 check: $(STAMP)  ## lint, formatting, types, direction of imports
 	$(BIN)/ruff check .

@@ -63,7 +63,7 @@ class MLP(nn.Sequential):
     def from_state(cls, state: State) -> MLP:
         """The same network."""
         with torch.device("meta"):  # takes its shape without memory, whatever the state says
-            network = cls(**_read_settings(state))
+            network = cls(**_read_settings(state)).float()  # whatever torch's default type is
         fill_module(network, state.tensors)
         return network
 
@@ -125,7 +125,7 @@ class ParallelMLP(nn.Module):
         with torch.device("meta"):
             n_networks = state.integer("n_networks", minimum=1)
             squares = torch.zeros(n_networks, dtype=torch.bool) if state.fact("squares", bool) else None
-            networks = cls(n_networks, **_read_settings(state), squares=squares)
+            networks = cls(n_networks, **_read_settings(state), squares=squares).float()
         fill_module(networks, state.tensors)
         return networks
 

@@ -73,7 +73,7 @@ def _quantiles(weights: Components, means: Components, scales: Components, score
     counted = weights > 1e-6 / weights.shape[1]  # together they would be one millionth of the mass
     low = torch.where(counted, means - EDGE * scales, torch.inf).amin(dim=1, keepdim=True)
     high = torch.where(counted, means + EDGE * scales, -torch.inf).amax(dim=1, keepdim=True)
-    points = low + (high - low) * torch.linspace(0, 1, COARSE, device=low.device)
+    points = low + (high - low) * torch.linspace(0, 1, COARSE, dtype=low.dtype, device=low.device)
     values = normal_scores(weights, means, scales, points)
     for place in (_even_scores, _where_it_bends):
         more = place(points, values).to(means.dtype)

@@ -41,6 +41,7 @@ def fit_coordinates(rows: Rows, recipe: Recipe) -> MixtureCoordinates:
             heads = [Head(encoder, nn.LazyLinear(3 * COMPONENTS * q)) for encoder in encoders]
             model = MixtureCoordinates([Variant(3 * decay, gate)], q, SideBySide(heads))
         model = model.to(recipe.device)
+        model.networks.float()  # as the inputs are, whatever torch's default type is
         model.parameters_at(select(sample.x, slice(0, 2)))  # lazy layers take their shape
     model.fit(
         sample.x,
@@ -77,7 +78,7 @@ def new_operator(pairs: TensorPairs, width: int, recipe: Recipe, seed: int) -> S
             x_encoder = MLP(pairs.x.shape[1], hidden, width, input_gate=gate)
         if y_encoder is None:
             y_encoder = MLP(pairs.y.shape[1], hidden, width)
-        return SpectralOperator(x_encoder, y_encoder, width).to(recipe.device)
+        return SpectralOperator(x_encoder, y_encoder, width).to(recipe.device).float()
 
 
 def check_encoders(training: Sample, recipe: Recipe) -> None:

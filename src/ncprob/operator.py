@@ -90,7 +90,7 @@ class SpectralOperator(nn.Module):
         left = encoder_from_state(state.part("x_encoder"), x_encoder, "x_encoder")
         right = encoder_from_state(state.part("y_encoder"), y_encoder, "y_encoder")
         with torch.device("meta"):
-            operator = cls(nn.Identity(), nn.Identity(), state.integer("rank", minimum=1))
+            operator = cls(nn.Identity(), nn.Identity(), state.integer("rank", minimum=1)).float()
         fill_module(operator, state.tensors)
         operator.x_encoder, operator.y_encoder = left, right
         if not 0 <= int(operator._kind) < len(POSTPROCESSINGS):

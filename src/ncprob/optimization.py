@@ -161,7 +161,7 @@ def minimize(
     On several ranks (`runtime.ranks`) all begin with the weights of the first, which alone writes checkpoints and shows
     progress; gradients are averaged, and the first rank's score decides for all.
     """
-    with _few_threads(model):
+    with _few_threads(model), torch.enable_grad():  # the caller may have turned gradients off
         return _minimize(model, objective, data, score, _Run(model, schedule, data, runtime, settings, population))
 
 
