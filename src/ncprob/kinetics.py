@@ -295,12 +295,12 @@ class Kinetics:
         says, but at given times rather than whenever B or its opposite is reached first.
         """
         single = isinstance(steps, numbers.Integral)
-        several = [steps] if single else list(steps)  # type: ignore[arg-type]
+        several: list[Any] = [steps] if single else list(steps)  # type: ignore[arg-type]
         if not several:
             raise ValueError("`steps` must hold at least one number of lags; got none. Pass for example [1, 2].")
         for each in several:
             self._check_steps(each)
-        columns = [self._model.forecast(B, x, int(each)) for each in several]  # type: ignore[call-overload]
+        columns = [self._model.forecast(B, x, int(each)) for each in several]
         return self._model.export(columns[0] if single else torch.stack(columns, dim=1))
 
     def distribution(

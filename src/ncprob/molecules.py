@@ -99,8 +99,8 @@ class SchNet(nn.Module):
         super().__init__()
         if not isinstance(types, Sized):
             raise TypeError(
-                f"`types` must hold one entry per atom; got {type(types).__name__}. Pass a list such as ['O', 'H', 'H'], "
-                "or `range(n_atoms)`."
+                f"`types` must hold one entry per atom; got {type(types).__name__}. Pass a list such as "
+                "['O', 'H', 'H'], or `range(n_atoms)`."
             )
         self.n_atoms = check_integer(len(types), "len(types)", minimum=2)
         check_integer(n_outputs, "n_outputs", minimum=1)
@@ -242,7 +242,7 @@ class DistanceEncoder(nn.Module):
 
     def forward(self, positions: Tensor) -> Float[Tensor, "batch outputs"]:
         """Features of a batch of conformations."""
-        positions = as_conformations(positions, self.n_atoms, self.scale.running_mean.dtype)
+        positions = as_conformations(positions, self.n_atoms, next(self.network.parameters()).dtype)
         return self.network(self.scale(_lengths(positions, self.first, self.second)))
 
 
