@@ -1,6 +1,8 @@
 """The experiment on molecules: structures, models, scores and baselines on small cases with known answers."""
 
 import csv
+import dataclasses
+import json
 import struct
 import sys
 
@@ -173,8 +175,43 @@ def test_forces_and_resumed_runs(kind, atoms, native_file, tmp_path, monkeypatch
         assert last.name == f"{kind}-3.dcd"
     one, two = ((tmp_path / folder / f"{kind}-3.dcd").read_bytes() for folder in ("one", "two"))
     assert one[simulate.DCD_HEADER :] == two[simulate.DCD_HEADER :]
-    with pytest.raises(ValueError, match="belongs to another simulation"):
-        simulate.simulate(simulate.Run(kind, 0.05, 3, strength=1.0), tmp_path / "two", native_file, progress=False)
+    before = {path.name: path.read_bytes() for path in (tmp_path / "two").iterdir()}
+    other = tmp_path / "other.pdb"
+    other.write_text(native_file.read_text().replace("ALA", "GLY"))
+    for changed, pdb, message in [
+        (simulate.Run(kind, 0.05, 3, strength=1.0), native_file, "belongs to another simulation"),
+        (simulate.Run(kind, 0.05, 3, interval=1.0), native_file, "belongs to another simulation"),
+        (simulate.Run(kind, 0.05, 3), other, "belongs to another simulation"),
+        (simulate.Run(kind, 0.03, 3), native_file, "--ns must be at least 0.04"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            simulate.simulate(changed, tmp_path / "two", pdb, progress=False)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "two").iterdir()} == before
+
+
+def test_frames_know_their_interval_and_structure(native_file, tmp_path):
+    native = structure.read_pdb(native_file)
+    path = tmp_path / "a.dcd"
+    with pytest.raises(ValueError, match=r"no .*a\.json to say how far apart"):
+        frames._checked_interval(path, None, native)
+    assert frames._checked_interval(path, 3.0, native) == 3.0
+    path.with_suffix(".json").write_text(json.dumps({"interval": 1.5, "native": native.fingerprint()}))
+    assert frames._checked_interval(path, None, native) == 1.5
+    with pytest.raises(ValueError, match=r"--interval must be 1\.5 ps"):
+        frames._checked_interval(path, 2.0, native)
+    moved = Structure(native.names, native.residue_names, native.residues, native.positions + 1e-9)
+    with pytest.raises(ValueError, match="from another native structure"):
+        frames._checked_interval(path, None, moved)
+
+
+def test_simulated_frames_are_read_back(native_file, tmp_path, monkeypatch):
+    pytest.importorskip("openmm", reason="simulations need the extra md")
+    pytest.importorskip("mdtraj", reason="trajectory files need the extra md")
+    path = simulate.simulate(simulate.Run("calpha", 0.02, 0, interval=1.0), tmp_path, native_file, progress=False)
+    found = frames.load(path, pdb=native_file)
+    assert found.interval == 1.0
+    assert found.lag == 20
+    assert found.positions.shape == (20, 10, 3)
 
 
 def test_a_trajectory_ahead_of_its_checkpoint_is_cut(tmp_path):
@@ -199,16 +236,36 @@ def test_mean_and_error_of_independent_rows():
     assert error == pytest.approx(np.sqrt(0.21 / 4000), rel=0.2)
 
 
+@pytest.mark.filterwarnings("ignore:sampling errors come from only 4 blocks")
 def test_scores_of_a_known_forecast():
     test = Truth(np.array([0, 0, 1, 1], bool), np.array([0, 1, 1, 1], bool), np.array([1.0, 2.0, 3.0, 4.0]), 1)
     forecast = Forecast(np.array([0.2, 0.4, 0.9, 0.7]), None, np.array([0.5, 2.5, 2.0, 4.0]), np.full(4, 4.0))
     scores = analysis.judged(forecast, test)
     assert scores["p_fold_unfolded"] == pytest.approx(0.3)
+    assert scores["p_fold_unfolded_gap"] == pytest.approx(0.3 - 0.5)
     assert scores["p_fold_folded"] == pytest.approx(0.8)
     assert scores["brier"] == pytest.approx((0.04 + 0.36 + 0.01 + 0.09) / 4)
     assert [scores[f"coverage{part}"] for part in ("", "_unfolded", "_folded")] == [0.75, 0.5, 1.0]
     lines = analysis.reliability(forecast, test, n_bins=2)
     assert [(line["n"], line["frequency"]) for line in lines] == [(2, 0.5), (2, 1.0)]
+
+
+def test_errors_of_differences_are_paired():
+    """Equal forecasts differ by nothing for certain, and a constant shift of p − outcome has no error."""
+    rng = np.random.default_rng(0)
+    after = rng.random(4000) < 0.3
+    test = Truth(np.zeros(4000, bool), after, np.zeros(4000), 20)
+    same = analysis.brier_beyond(Forecast(np.full(4000, 0.3)), Forecast(np.full(4000, 0.3)), test)
+    assert same == {"brier_beyond": 0.0, "brier_beyond_se": 0.0}
+    better = analysis.brier_beyond(Forecast(np.full(4000, 0.3)), Forecast(np.full(4000, 0.5)), test)
+    # (0.3 − o)² − (0.5 − o)² = −0.16 + 0.4 o: mean −0.04 and error 0.4·√(0.21/4000) = 0.0029, known to 5 %
+    assert "p_fold_unfolded_se" not in analysis.judged(Forecast(np.full(4000, 0.3)), test)
+    assert better["brier_beyond"] == pytest.approx(-0.16 + 0.4 * after.mean())
+    assert better["brier_beyond_se"] == pytest.approx(0.4 * np.sqrt(0.21 / 4000), rel=0.2)
+    scores = analysis.judged(Forecast(after + 0.1), dataclasses.replace(test, before=rng.random(4000) < 0.5))
+    assert scores["p_fold_folded_gap"] == pytest.approx(0.1)
+    assert scores["p_fold_folded_gap_se"] == pytest.approx(0.0, abs=1e-9)
+    assert scores["p_fold_folded_se"] == pytest.approx(np.sqrt(0.21 / 2000), rel=0.2)
 
 
 def test_tica_finds_the_slow_direction():
@@ -292,6 +349,7 @@ def test_forecasts_of_a_two_state_hairpin(runs, outcome):
     assert row["p_fold_unfolded"] == pytest.approx(two_states["p_fold_unfolded"], abs=0.02)
     assert row["coverage"] == pytest.approx(0.8, abs=0.1)
     assert row["steps_per_second"] > 0
+    assert row["device"] == "cpu, 1 thread"  # as training chooses for small networks
 
 
 @pytest.mark.parametrize("name", [name for name in experiment.RECIPES if name != "distances"])
@@ -316,6 +374,9 @@ def test_report_writes_tables_and_picture(runs, outcome, tmp_path):
     with (tmp_path / "results" / "molecules.csv").open() as file:
         methods = [row["method"] for row in csv.DictReader(file)]
     assert {"counting, test run", "tICA", "MSM", "marginal", "two-state", "Q-bins", "distances"} <= set(methods)
+    dataclasses.replace(outcome, test=outcome.train).save(tmp_path / "forecast-distances.npz")
+    with pytest.raises(ValueError, match="The forecast of distances was made from other runs"):
+        report.write_report(*runs, tmp_path, results=tmp_path / "results", pictures=tmp_path, guide=guide)
     with pytest.raises(FileNotFoundError, match="There is no forecast"):
         report.write_report(*runs, tmp_path / "results")
 

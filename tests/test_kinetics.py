@@ -6,10 +6,11 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from sklearn.exceptions import NotFittedError
 from torch import nn
 
 import ncprob
-from ncprob import Kinetics, NCPRegressor, SpectralOperator, TimeLaggedPairs, datasets
+from ncprob import Kinetics, NCPClassifier, NCPRegressor, SpectralOperator, TimeLaggedPairs, datasets
 from ncprob.encoders import MLP
 from ncprob.kinetics import implied_timescales
 from tests.helpers import Lookup
@@ -308,6 +309,7 @@ def test_frames_of_molecules():
 def test_bad_arguments():
     chain = Chain(REVERSIBLE, n_frames=20, n_trajectories=2)
     kinetics = Kinetics(chain.operator, chain.pairs)
+    reversible = Kinetics(chain.operator, chain.pairs, reversible=True)
     two = SpectralOperator(nn.Identity(), nn.Identity(), 1)
     for call, error, message in [
         (lambda: Kinetics(chain.operator, chain.pairs.tensors()), TypeError, "`pairs` must be TimeLaggedPairs"),
@@ -335,6 +337,90 @@ def test_bad_arguments():
         ),
         (kinetics.reversibility, ValueError, "`reversibility` compares x and y in the same features"),
         (lambda: kinetics.timescales(0), ValueError, "`k` must be at least 1"),
+        (lambda: kinetics.timescales(4), ValueError, "`k` must be at most 3, the rank"),
+        (lambda: kinetics.coordinates(k=4), ValueError, "`k` must be at most 3, the rank"),
+        (lambda: kinetics.timescales(confidence=90), ValueError, "`confidence` must lie in"),
+        (lambda: kinetics.timescales(n_resamples=1), ValueError, "`n_resamples` must be at least 2"),
+        (lambda: kinetics.forecast(chain.states[0], torch.zeros(1, 1), steps=[]), ValueError, "`steps` must hold"),
+        (lambda: reversible.reversibility(n_reversals=0), ValueError, "`n_reversals` must be at least 1"),
+        (lambda: Kinetics(NCPClassifier(), chain.pairs), TypeError, "`model` must be .* NCPRegressor; got NCPCl"),
+        (lambda: Kinetics(NCPRegressor(), chain.pairs), NotFittedError, "not fitted yet"),
     ]:
         with pytest.raises(error, match=message):
             call()
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -1e300])  # the last is infinite in float32
+def test_frames_that_are_no_numbers_have_no_answer(bad):
+    """Laws are repaired to be valid ones, so NaN features would give a plausible number."""
+    operator, pairs = rotation(0.0, n=200)
+    kinetics = Kinetics(operator.postprocess(pairs), pairs)
+    x = np.array([[0.0, 0.0], [bad, 1.0]])
+    for call in (kinetics.coordinates, kinetics.distribution, lambda x: kinetics.forecast(lambda z: z[:, 0] > 0, x)):
+        with pytest.raises(ValueError, match="`x` must not contain NaN or infinity"):
+            call(x)
+
+
+@pytest.mark.parametrize("reversible", [False, True])
+def test_answers_do_not_depend_on_the_mode_of_the_encoder(reversible):
+    pairs = TimeLaggedPairs(list(datasets.DoubleWell().trajectories(60, 5, random_state=0)), 1)
+    encoder = nn.Sequential(MLP(1, (8,), 3), nn.BatchNorm1d(3), nn.Dropout(0.5))
+    operator = SpectralOperator(encoder, encoder, 3)
+    encoder(pairs.tensors()[0])  # running statistics
+    kept = {name: value.clone() for name, value in encoder[1].state_dict().items()}
+    answers = []
+    for mode in (False, True):
+        operator.train(mode)
+        made = Kinetics(operator.postprocess(pairs), pairs, reversible=reversible)
+        x = torch.tensor([[-1.0], [0.5]])
+        answers.append([made.values, made.forecast(lambda z: z[:, 0] > 0, x), made.coordinates(x)])
+        assert operator.training == encoder[1].training == mode
+    for one, other in zip(*answers, strict=True):
+        torch.testing.assert_close(one, other)
+    for name, value in encoder[1].state_dict().items():
+        assert torch.equal(value, kept[name])
+
+
+def test_reversibility_answers_what_it_is_asked():
+    operator, pairs = rotation(0.3, n=1000)
+    kinetics = Kinetics(operator, pairs, reversible=True)
+    assert kinetics.reversibility(n_reversals=9).p_value == 0.1
+    assert kinetics.reversibility(n_reversals=99).p_value == 0.01
+    assert kinetics.reversibility(n_reversals=9).p_value == 0.1
+
+
+def test_numbers_of_lags_may_be_of_numpy():
+    chain = Chain(REVERSIBLE)
+    kinetics, x = Kinetics(chain.operator, chain.pairs, reversible=True), torch.zeros(1, 1)
+    expected = kinetics.forecast(chain.states[0], x, steps=2)
+    assert kinetics.forecast(chain.states[0], x, steps=np.int64(2)) == expected
+    assert kinetics.forecast(chain.states[0], x, steps=np.array([2]))[0] == expected
+
+
+def test_errors_of_too_few_blocks_are_not_zero():
+    chain = Chain(REVERSIBLE, n_frames=200, n_trajectories=1)
+    whole = Kinetics(chain.operator, chain.pairs, block_length=10**6, reversible=True)
+    for call in (whole.transition_matrix, whole.counted_matrix):
+        with pytest.raises(ValueError, match="at least 2 blocks of neighbouring rows; got 1"):
+            call(chain.states)
+    for call in (whole.timescales, whole.reversibility):
+        with pytest.raises(ValueError, match="at least 2 blocks"):
+            call()
+    with pytest.warns(UserWarning, match="only 4 blocks"):
+        Kinetics(chain.operator, chain.pairs, block_length=50).transition_matrix(chain.states, **QUICK)
+
+
+def test_a_state_of_one_block_has_no_known_error():
+    x = np.zeros(200)
+    x[50:55] = 1.0
+    x[100:200:2] = 2.0
+    pairs = TimeLaggedPairs(x, 1)
+    encoder = Lookup(torch.eye(3))
+    kinetics = Kinetics(SpectralOperator(encoder, encoder, 3).postprocess(pairs), pairs, block_length=10)
+    states = [lambda z, i=i: z[:, 0] == i for i in range(3)]
+    with pytest.warns(UserWarning, match="state 1 is visited in one block"):
+        found = kinetics.counted_matrix(states, **QUICK)
+    assert found.value[1, 1] == 0.8
+    assert found.standard_error[1].isnan().all()
+    assert found.low[1].isnan().all()
+    assert (found.standard_error[0] > 0).any()

@@ -2,6 +2,7 @@
 
 import itertools
 import sys
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 import ncprob
 from ncprob import NCPRegressor, TimeLaggedPairs
 from ncprob.pairs import as_pairs
+from ncprob.trajectory_files import FileReader
 from tests.helpers import small_operator
 
 lengths = st.lists(st.integers(12, 60), min_size=1, max_size=4)
@@ -212,11 +214,55 @@ def with_nan():
             "at least one trajectory in every block; block 0",
         ),
         (lambda: TimeLaggedPairs.from_files([], 1), (ValueError, ImportError), "at least one file|mdtraj"),
+        (lambda: TimeLaggedPairs(np.zeros(50), 5).split(0.8), TypeError, r"Write 0.8 as \(0.8, 0.2\)"),
+        (lambda: TimeLaggedPairs(np.zeros((50, 0)), 5), ValueError, r"at least one column; trajectory 0 .* \(0,\)"),
+        (lambda: TimeLaggedPairs(np.zeros((50, 0, 3)), 5), ValueError, "at least one column"),
+        (
+            lambda: TimeLaggedPairs([pd.DataFrame({"a": [1.0, 2, 3]}), np.zeros((9, 1))], 1),
+            TypeError,
+            "all data frames or all arrays; got both",
+        ),
+        (
+            lambda: TimeLaggedPairs([np.zeros((9, 1)), pd.DataFrame({"a": [1.0, 2, 3]})], 1),
+            TypeError,
+            "all data frames or all arrays; got both",
+        ),
     ],
 )
 def test_bad_input(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def test_columns_that_float32_cannot_resolve_are_warned_of():
+    z = np.random.default_rng(0).normal(size=(100, 2))
+    z[:, 1] += 1e9  # steps of float32 are 64 there
+    pairs = TimeLaggedPairs(z, 1)
+    with pytest.warns(UserWarning, match=r"column 1 of `trajectories` varies by .* around 1e\+09, which float32"):
+        next(pairs.batches(8, seed=0))
+    named = TimeLaggedPairs(pd.DataFrame(z, columns=["near", "far"]), 1)
+    with pytest.warns(UserWarning, match="column 'far'"):
+        named.tensors()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        next(pairs.split((0.5, 0.5))[0].chunks(8))  # said once
+        np.testing.assert_array_equal(TimeLaggedPairs(z, 1).arrays()[1], z[1:])  # estimators get all digits
+        next(TimeLaggedPairs(z[:, 0] + 1000.0, 1).chunks(8))
+        next(TimeLaggedPairs(np.full(9, 1e9), 1).chunks(8))  # a constant loses nothing
+
+
+@pytest.mark.parametrize("kind", [">f8", "longdouble", ">f4", "float16"])
+def test_digits_are_kept(kind):
+    z = (1 + np.arange(9.0) / 512).astype(kind)  # nine binary digits, which half precision has
+    if np.dtype(kind).itemsize > 4:
+        z = z + np.asarray(1e-12, dtype=kind)
+    found = TimeLaggedPairs(z, 1).arrays()[0][:, 0]
+    np.testing.assert_array_equal(found, z[:-1].astype(np.float64))
+    assert found.dtype == (np.float64 if np.dtype(kind).itemsize > 4 else np.float32)
+
+
+def test_brain_floats():
+    assert TimeLaggedPairs(torch.arange(9).bfloat16(), 1).arrays()[1].tolist() == list(range(1, 9))
 
 
 def test_files_without_mdtraj(monkeypatch, tmp_path):
@@ -267,6 +313,46 @@ class TestFiles:
         pairs = TimeLaggedPairs.from_files(path, 1, topology=topology, transform=distance, chunk_size=6)
         expected = np.linalg.norm(xyz[:, 0] - xyz[:, 3], axis=1)
         np.testing.assert_allclose(pairs.tensors()[1][:, 0], expected[1:], rtol=1e-5)
+
+    @pytest.mark.parametrize("kind", ["dcd", "xtc", "trr"])
+    @pytest.mark.parametrize("kept", [0.51, 0.99])
+    def test_files_that_are_cut_off(self, molecule, kind, kept):
+        write, topology = molecule
+        path, _ = write(f"cut.{kind}", 40)
+        data = path.read_bytes()
+        path.write_bytes(data[: int(kept * len(data))])
+        with pytest.raises(ValueError, match=f"cut.{kind}.*(not whole|is whole)"):
+            TimeLaggedPairs.from_files(path, 1, topology=topology)
+
+    def test_frames_that_do_not_arrive(self, molecule, monkeypatch):
+        write, topology = molecule
+        path, _ = write("a.dcd", 40)
+        monkeypatch.setattr(FileReader, "_count", lambda self, path: 41)
+        with pytest.raises(ValueError, match=r"a.dcd' must hold 41 frames, as it says itself; 40 could be read"):
+            TimeLaggedPairs.from_files(path, 1, topology=topology)
+
+    def test_hdf5_needs_no_topology(self, molecule):
+        pytest.importorskip("tables", reason="mdtraj reads .h5 with PyTables")
+        path, xyz = molecule[0]("a.h5", 20)
+        x, _ = TimeLaggedPairs.from_files(path, 1, atoms=[0, 2], chunk_size=7).tensors()
+        np.testing.assert_allclose(x, xyz[:-1, [0, 2]], atol=1e-6)
+
+    @pytest.mark.parametrize("atoms", [[], [8], [-1], [True] * 8, [0.5], [[0, 1]], [2, 0], [1, 1]])
+    def test_wrong_atoms(self, molecule, atoms):
+        write, topology = molecule
+        path, _ = write("a.dcd", 20)
+        with pytest.raises(ValueError, match=r"`atoms` must be a selection .* numbers from 0 to 7"):
+            TimeLaggedPairs.from_files(path, 1, topology=topology, atoms=atoms)
+
+    def test_wrong_topology_and_extension(self, molecule, tmp_path):
+        path, _ = molecule[0]("a.dcd", 20)
+        (tmp_path / "notes.txt").write_text("no atoms")
+        with pytest.raises(FileNotFoundError, match=r"`topology` must be a file; there is no .*none.pdb"):
+            TimeLaggedPairs.from_files(path, 1, topology=tmp_path / "none.pdb")
+        with pytest.raises(ValueError, match=r"`topology` must be a file with the names of the atoms; .*notes.txt"):
+            TimeLaggedPairs.from_files(path, 1, topology=tmp_path / "notes.txt")
+        with pytest.raises(ValueError, match=r"`paths` must be trajectory files that mdtraj reads; .*notes.txt"):
+            TimeLaggedPairs.from_files(tmp_path / "notes.txt", 1, topology=molecule[1])
 
     def test_bad_files(self, molecule, tmp_path):
         write, topology = molecule

@@ -270,3 +270,33 @@ def test_wrong_settings(options, message):
 def test_wrong_pairs():
     with pytest.raises(ValueError, match="`pairs` must be pairs of different atoms"):
         DistanceEncoder(4, 2, pairs=[(1, 1)])
+
+
+def test_pair_distances_of_flat_conformations():
+    x = conformations(3)
+    torch.testing.assert_close(pair_distances(x.flatten(1), [(0, 2), (5, 1)]), pair_distances(x, [(0, 2), (5, 1)]))
+    with pytest.raises(ValueError, match="conformations must have shape"):
+        pair_distances(torch.zeros(2, 16), [(0, 1)])
+    with pytest.raises(ValueError, match="conformations must have shape"):
+        pair_distances(torch.zeros(18), [(0, 1)])
+    with pytest.raises(ValueError, match="from 0 to 4"):  # 15 columns are five atoms
+        pair_distances(torch.zeros(2, 15), [(0, 5)])
+    with pytest.raises(TypeError, match="must be a tensor"):
+        pair_distances(x.numpy(), [(0, 1)])
+
+
+@pytest.mark.parametrize("encoder", encoders(), ids=["schnet", "distances"])
+def test_nan_spreads_and_wrong_types_are_named(encoder):
+    encoder = encoder.eval()
+    x = conformations(3)
+    x[1, 2, 0] = torch.nan
+    assert encoder(x).isnan().any(dim=1).tolist() == [False, True, False]
+    with pytest.raises(TypeError, match=r"tensor of type torch.float32; got ndarray"):
+        encoder(conformations(2).numpy())
+    with pytest.raises(TypeError, match=r"tensor of type torch.float32; got torch.float64"):
+        encoder(conformations(2).double())
+
+
+def test_types_are_one_per_atom():
+    with pytest.raises(TypeError, match="`types` must hold one entry per atom; got int"):
+        SchNet(5, 3)

@@ -316,3 +316,19 @@ def test_feature_width_must_be_the_rank(widths, name):
 def test_unknown_postprocessing_is_a_value_error(operator, pairs):
     with pytest.raises(ValueError, match=r"`kind` must be one of .* Did you mean 'whitening'"):
         operator.postprocess(pairs, kind="whitning")
+
+
+def test_features_after_training_do_not_depend_on_the_mode():
+    """Whitening and features see running statistics, and do not change them."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        encoders = [torch.nn.Sequential(torch.nn.Linear(1, 2), torch.nn.BatchNorm1d(2)) for _ in range(2)]
+    operator = SpectralOperator(*encoders, rank=2)
+    x, y = gaussian_pairs(100)
+    operator.eval().postprocess((x, y))
+    expected = operator.left_features(x[:5]), operator.right_features(y[:5]), operator.singular_values.clone()
+    operator.train().postprocess((x, y))
+    found = operator.left_features(x[:5]), operator.right_features(y[:5]), operator.singular_values
+    torch.testing.assert_close(found, expected)
+    assert operator.x_encoder[1].training
+    assert int(operator.x_encoder[1].num_batches_tracked) == 0

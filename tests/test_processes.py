@@ -42,6 +42,15 @@ def test_the_grid_is_fine_enough(process, monkeypatch):
     np.testing.assert_allclose(fine.truth([[-0.7], [0.4]]).cdf([-0.5, 0.3]), expected[1], atol=1e-9)
 
 
+@pytest.mark.parametrize("process", [DoubleWell(step=1e-2, n_steps=20), PrinzPotential(step=1e-3, n_steps=50)])
+def test_the_largest_steps_that_are_taken_are_right(process):
+    """Simulated from the stationary law for some frames, the process stays in it and inside its bounds."""
+    paths = process.trajectories(20, n_trajectories=1000, random_state=0)
+    assert (np.abs(paths) < process.bounds[1]).all()
+    assert stats.kstest(process.stationary().cdf(paths[:, -1])[0], "uniform").pvalue > SMALLEST_P_VALUE
+    assert process.stationary_weights[[0, -1]].max() < 1e-9
+
+
 def test_the_grid_operator_meets_the_closed_form():
     """A parabola in the place of two wells: an Ornstein–Uhlenbeck process by Euler's scheme."""
 
@@ -116,6 +125,13 @@ def test_they_are_made_by_name():
         (lambda: PrinzPotential(n_steps=0), "`n_steps` must be an integer of at least 1"),
         (lambda: DoubleWell(barrier=0.0), "`barrier` must lie in"),
         (lambda: DoubleWell().transition_matrix([0.0]), "`edges` must be two or more increasing numbers"),
+        (lambda: DoubleWell(step=0.1), "`step` must be so small that"),
+        (lambda: DoubleWell(barrier=20.0, step=0.01), "`step` must be so small that"),
+        (lambda: PrinzPotential(step=1e-2), "`step` must be so small that"),
+        (lambda: DoubleWell().truth(3.0), r"`x` must lie in \[-2.6, 2.6\]"),
+        (lambda: PrinzPotential().truth([0.0, -5.0]), r"`x` must lie in \[-1.5, 1.5\]"),
+        (lambda: DoubleWell().transition_matrix([5, 6, 7]), "state 0, from 5 to 6, has no mass"),
+        (lambda: OrnsteinUhlenbeck().transition_matrix([0, 20, 30]), "state 1, from 20 to 30, has no mass"),
         (lambda: DoubleWell().trajectories(0), "`n_frames` must be an integer of at least 1"),
         (lambda: DoubleWell().every(1.5), "`n_frames` must be an integer of at least 1"),
     ],

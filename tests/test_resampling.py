@@ -1,6 +1,7 @@
 """The block bootstrap finds the error of a mean of dependent rows."""
 
 import numpy as np
+import pytest
 import torch
 
 from ncprob import datasets
@@ -46,6 +47,7 @@ def test_sums_do_not_depend_on_blocks_and_many_blocks_are_joined():
     torch.testing.assert_close(few.sum(dim=0), many.sum(dim=0))
 
 
+@pytest.mark.filterwarnings("ignore:sampling errors come from only 3 blocks")
 def test_resamples_without_an_answer_do_not_count():
     rows = torch.tensor([[1.0, 0.0], [1.0, 0.0], [1.0, 1.0]])
     ratio = lambda sums: sums[:, 1, 1] / sums[:, 1, 1]  # noqa: E731 NaN where the last row is not drawn

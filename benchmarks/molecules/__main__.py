@@ -45,7 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(required=True, metavar="command")
 
-    simulate = commands.add_parser("simulate", help="write a trajectory (DCD) and its topology (PDB)")
+    simulate = commands.add_parser("simulate", help="write a trajectory (DCD), its topology (PDB) and settings (JSON)")
     simulate.add_argument("system", choices=simulation.SYSTEMS)
     simulate.add_argument("--ns", type=float, default=58.0)
     simulate.add_argument("--seed", type=int, default=0)
@@ -59,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
 
     convert = commands.add_parser("frames", help="turn a trajectory of chignolin into one .npz file")
     convert.add_argument("trajectory", type=Path)
-    convert.add_argument("--interval", type=float, default=2.0, help="ps between frames")
+    convert.add_argument("--interval", type=float, help="ps between frames, if no JSON file beside says it")
     _add_pdb(convert)
     convert.add_argument("--out", type=Path, help="by default the same name with .npz")
     convert.set_defaults(command=_frames)

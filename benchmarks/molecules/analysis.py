@@ -70,16 +70,20 @@ def mean_of(values: Array, among: Array, block: int) -> tuple[float, float]:
 
 
 def judged(forecast: Forecast, test: Truth) -> dict[str, float]:
-    """Transition probabilities, Brier score and coverage of the band, overall and by the state before."""
+    """Transition probabilities, Brier score and coverage of the band, overall and by the state before.
+
+    Transition probabilities are means of the forecast over the test frames of a state; their errors, and those of their
+    gaps to counting at the same frames, are of the choice of these frames, not of training.
+    """
     p, outcome = forecast.folded, test.after.astype(float)
     everywhere = np.ones(len(p), dtype=bool)
     brier, brier_error = mean_of((p - outcome) ** 2, everywhere, test.block)
-    scores = {
-        "p_fold_unfolded": float(p[~test.before].mean()),
-        "p_fold_folded": float(p[test.before].mean()),
-        "brier": brier,
-        "brier_se": brier_error,
-    }
+    scores = {"brier": brier, "brier_se": brier_error}
+    for name, among in (("p_fold_unfolded", ~test.before), ("p_fold_folded", test.before)):
+        scores[name], error = mean_of(p, among, test.block)
+        if len(np.unique(p[among])) > 1:  # a forecast that is constant has no such error
+            scores[f"{name}_se"] = error
+        scores[f"{name}_gap"], scores[f"{name}_gap_se"] = mean_of(p - outcome, among, test.block)
     if forecast.low is None or forecast.high is None:
         return scores
     inside = (test.distance >= forecast.low) & (test.distance <= forecast.high)
@@ -87,6 +91,14 @@ def judged(forecast: Forecast, test: Truth) -> dict[str, float]:
     for name, among in places.items():
         scores[name], scores[f"{name}_se"] = mean_of(inside, among, test.block)
     return scores
+
+
+def brier_beyond(forecast: Forecast, rival: Forecast, test: Truth) -> dict[str, float]:
+    """Brier score minus that of a rival at the same frames, with the error of the difference; below zero is better."""
+    outcome = test.after.astype(float)
+    difference = (forecast.folded - outcome) ** 2 - (rival.folded - outcome) ** 2
+    value, error = mean_of(difference, np.ones(len(outcome), dtype=bool), test.block)
+    return {"brier_beyond": value, "brier_beyond_se": error}
 
 
 def reliability(forecast: Forecast, test: Truth, n_bins: int = 10) -> list[dict[str, Any]]:

@@ -70,12 +70,6 @@ def schnet_paper(frames: Frames) -> nn.Module:
     )
 
 
-def schnet_paper_standardized(frames: Frames) -> nn.Module:
-    """The paper's with the mean over atoms standardised: what that alone changes."""
-    elements = [str(name)[0] for name in frames.names]
-    return SchNet(elements, RANK, width=64, n_interactions=3, cutoff=0.5, n_radial=20, readout_sizes=())
-
-
 @dataclass(frozen=True)
 class Recipe:
     """An encoder and how long it is trained on a CPU."""
@@ -91,7 +85,6 @@ RECIPES = {
     "schnet-calpha": Recipe(schnet_calpha, 600, 3e-3),
     "distances": Recipe(distances, 600, 2e-3),
     "schnet-paper": Recipe(schnet_paper, 200, 1e-3, 0.0),
-    "schnet-paper-standardized": Recipe(schnet_paper_standardized, 200, 1e-3, 0.0),
 }
 
 
@@ -126,19 +119,23 @@ class Outcome:
 
     forecast: Forecast
     row: dict[str, Any]
+    train: str  # fingerprints of the runs
+    test: str
 
     def save(self, path: Path) -> None:
         """Write forecast and scores to one .npz file."""
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as partial, partial.open("wb") as file:
-            np.savez_compressed(file, **_columns(self.forecast), row=json.dumps(self.row))
+            facts = {"row": json.dumps(self.row), "train": self.train, "test": self.test}
+            np.savez_compressed(file, **_columns(self.forecast), **facts)
 
     @classmethod
     def load(cls, path: Path) -> Outcome:
         """What `save` wrote."""
         with np.load(path, allow_pickle=False) as kept:
             forecast = Forecast(*(kept[name] for name in ("folded", "mean", "low", "high")))
-            return cls(forecast, json.loads(str(kept["row"])))
+            train, test = (str(kept[name]) if name in kept else "unknown" for name in ("train", "test"))
+            return cls(forecast, json.loads(str(kept["row"])), train, test)
 
 
 def _columns(forecast: Forecast) -> dict[str, Any]:
@@ -153,6 +150,8 @@ def trained(frames: Frames, settings: Settings) -> tuple[SpectralOperator, dict[
     torch.manual_seed(settings.seed)
     encoder = recipe.encoder(frames)
     operator = SpectralOperator(encoder, encoder, RANK)
+    threads: set[int] = set()  # small networks are trained on fewer than there are
+    hook = encoder.register_forward_pre_hook(lambda *_: threads.add(torch.get_num_threads()))
     steps = settings.n_steps(len(learning))
     rate = recipe.learning_rate if settings.learning_rate is None else settings.learning_rate
     start = time.perf_counter()
@@ -172,6 +171,8 @@ def trained(frames: Frames, settings: Settings) -> tuple[SpectralOperator, dict[
         progress=settings.progress,
     )
     seconds = time.perf_counter() - start
+    hook.remove()
+    cpu = f"cpu, {max(threads)} thread{'s' if max(threads) > 1 else ''}"
     return operator, {
         "steps": steps,
         "best_step": history.best_step,
@@ -182,7 +183,7 @@ def trained(frames: Frames, settings: Settings) -> tuple[SpectralOperator, dict[
         "gamma": settings.gamma,
         "parameters": sum(p.numel() for p in operator.parameters()),
         "seed": settings.seed,
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu, 1 thread",
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else cpu,
         "version": ncprob.__version__,
     }
 
@@ -237,4 +238,5 @@ def run(train: Frames, test: Frames, settings: Settings) -> Outcome:
         "timescale_se": float(kinetics.timescales(1, time_step=train.interval).standard_error[0]),
         "irreversibility_p": kinetics.reversibility().p_value,
     }
-    return Outcome(forecast, row | judged(forecast, Truth.of(test)) | facts)
+    scores = row | judged(forecast, Truth.of(test)) | facts
+    return Outcome(forecast, scores, train.fingerprint(), test.fingerprint())

@@ -5,6 +5,8 @@ An .npz file holds all that training needs, so that a machine with an accelerato
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +19,7 @@ from benchmarks.molecules.structure import (
     FOLDED,
     Array,
     Contacts,
+    Structure,
     chignolin_path,
     fraction_native,
     native_contacts,
@@ -68,6 +71,15 @@ class Frames:
         first, second = self.calpha[list(WATCHED)]
         return np.linalg.norm(self.positions[:, first] - self.positions[:, second], axis=-1)
 
+    def fingerprint(self) -> str:
+        """SHA-256 over positions, atoms, interval and contacts: what ties a forecast to its runs."""
+        digest = hashlib.sha256(repr((self.names.tolist(), self.residues.tolist(), self.interval)).encode())
+        digest.update(np.ascontiguousarray(self.positions, dtype="<f4").tobytes())
+        for part in (self.bonds, self.contacts.pairs, self.contacts.counts):
+            digest.update(np.ascontiguousarray(part, dtype="<i8").tobytes())
+        digest.update(np.ascontiguousarray(self.contacts.distances, dtype="<f8").tobytes())
+        return digest.hexdigest()
+
     def save(self, path: Path) -> None:
         """Write one .npz file."""
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -85,8 +97,11 @@ class Frames:
             )
 
 
-def load(path: Path, interval: float = 2.0, pdb: str | os.PathLike[str] | None = None) -> Frames:
-    """Frames of an .npz file, or of a trajectory file with its topology in a PDB file of the same name."""
+def load(path: Path, interval: float | None = None, pdb: str | os.PathLike[str] | None = None) -> Frames:
+    """Frames of an .npz file, or of a trajectory file with its topology in a PDB file of the same name.
+
+    The interval and the native structure of a trajectory are those that `simulate` wrote beside it, in a JSON file.
+    """
     if not path.is_file():
         raise FileNotFoundError(
             f"The trajectory {path} is not there. Make it with `python -m benchmarks.molecules simulate`."
@@ -99,8 +114,10 @@ def load(path: Path, interval: float = 2.0, pdb: str | os.PathLike[str] | None =
     return _read_trajectory(path, interval, pdb)
 
 
-def _read_trajectory(path: Path, interval: float, pdb: str | os.PathLike[str] | None) -> Frames:
-    trajectory = _import_mdtraj().load(str(path), top=str(path.with_suffix(".pdb")))
+def _read_trajectory(path: Path, interval: float | None, pdb: str | os.PathLike[str] | None) -> Frames:
+    mdtraj, native = _import_mdtraj(), read_pdb(chignolin_path(pdb))
+    interval = _checked_interval(path, interval, native)
+    trajectory = mdtraj.load(str(path), top=str(path.with_suffix(".pdb")))
     atoms = list(trajectory.topology.atoms)
     return Frames(
         trajectory.xyz,
@@ -108,8 +125,26 @@ def _read_trajectory(path: Path, interval: float, pdb: str | os.PathLike[str] | 
         np.array([atom.residue.index for atom in atoms]),
         np.array([(first.index, second.index) for first, second in trajectory.topology.bonds]),
         interval,
-        native_contacts(read_pdb(chignolin_path(pdb))),
+        native_contacts(native),
     )
+
+
+def _checked_interval(path: Path, interval: float | None, native: Structure) -> float:
+    """ps between frames, as written beside the trajectory; a structure or an interval that disagrees is refused."""
+    beside = path.with_suffix(".json")
+    if not beside.is_file():
+        if interval is None:
+            raise ValueError(f"There is no {beside} to say how far apart frames are: say it with --interval, in ps.")
+        return interval
+    facts = json.loads(beside.read_text())
+    if interval is not None and interval != facts["interval"]:
+        raise ValueError(
+            f"--interval must be {facts['interval']:g} ps, with which {path} was simulated; got {interval:g}. "
+            "Leave it out."
+        )
+    if facts["native"] != native.fingerprint():
+        raise ValueError(f"{path} was simulated from another native structure. Give the same one with --pdb.")
+    return float(facts["interval"])
 
 
 def _import_mdtraj() -> Any:

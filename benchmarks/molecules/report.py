@@ -19,6 +19,7 @@ from benchmarks.records import RESULTS
 PICTURES = Path(__file__).resolve().parents[2] / "docs" / "images"
 PICTURE = "molecules.png"
 SHOWN = "schnet"  # the forecast in the picture
+RIVAL = "Q-bins"  # the baseline that is hardest to beat
 FEWEST = 50  # frames in a bin of the picture
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "molecules.md"
 MARKS = ("<!-- made by `make molecules` -->", "<!-- end -->")
@@ -27,15 +28,22 @@ HEADS = {
     "sigma1": "σ₁ on the test run",
     "timescale": "timescale, ps",
     "p_fold_unfolded": "P(folded later \\| unfolded)",
+    "p_fold_unfolded_gap": "… minus counting",
     "p_fold_folded": "P(folded later \\| folded)",
+    "p_fold_folded_gap": "… minus counting",
     "brier": "Brier",
+    "brier_beyond": f"Brier beyond {RIVAL}",
     "coverage": "in the 80 % band",
     "coverage_unfolded": "from unfolded",
     "coverage_folded": "from folded",
     "steps": "steps",
+    "steps_per_second": "steps a second",
 }
+DIFFERENCES = {"p_fold_unfolded_gap": 3, "p_fold_folded_gap": 4, "brier_beyond": 4}  # with their errors, in digits
 SCORES = ["method", "sigma1", "sigma1_train", "sigma2", "timescale", "timescale_se", "p_fold_unfolded", "p_fold_folded"]
-SCORES += ["p_fold_unfolded_se", "p_fold_folded_se", "brier", "brier_se", "coverage", "coverage_se"]
+SCORES += ["p_fold_unfolded_se", "p_fold_folded_se", "p_fold_unfolded_gap", "p_fold_unfolded_gap_se"]
+SCORES += ["p_fold_folded_gap", "p_fold_folded_gap_se", "brier", "brier_se", "brier_beyond", "brier_beyond_se"]
+SCORES += ["coverage", "coverage_se"]
 SCORES += ["coverage_unfolded", "coverage_unfolded_se", "coverage_folded", "coverage_folded_se", "irreversibility_p"]
 SCORES += ["steps", "best_step", "seconds", "steps_per_second", "batch_size", "learning_rate", "gamma", "parameters"]
 SCORES += ["seed", "device", "version"]
@@ -53,13 +61,16 @@ def write_report(
         raise FileNotFoundError(
             f"There is no forecast in {folder}. Make one with `python -m benchmarks.molecules train {SHOWN}`."
         )
+    _check_runs(outcomes, train.fingerprint(), test.fingerprint())
     happened = Truth.of(test)
     plain = analysis.baselines(train, test)
     rows = [counted(happened)]
     rows += [{"method": name} | values for name, values in analysis.references(train, test).items()]
-    rows += [{"method": name} | analysis.judged(forecast, happened) for name, forecast in plain.items()]
-    rows += [outcome.row for outcome in outcomes.values()]
     forecasts = plain | {name: outcome.forecast for name, outcome in outcomes.items()}
+    for name, forecast in forecasts.items():
+        known = outcomes[name].row if name in outcomes else {"method": name}
+        beyond = {} if name == RIVAL else analysis.brier_beyond(forecast, plain[RIVAL], happened)
+        rows.append(known | analysis.judged(forecast, happened) | beyond)
     bins = [{"method": name} | line for name, f in forecasts.items() for line in analysis.reliability(f, happened)]
     runs = [{"run": name} | simulated(frames) for name, frames in (("train", train), ("test", test))]
     results.mkdir(parents=True, exist_ok=True)
@@ -70,6 +81,16 @@ def write_report(
     draw(test, outcomes[shown].forecast, bins, shown, pictures / PICTURE)
     update_guide(guide, as_markdown(rows))
     return as_text(rows)
+
+
+def _check_runs(outcomes: dict[str, Outcome], train: str, test: str) -> None:
+    """Refuse forecasts of other runs: they would be judged beside frames that they never saw."""
+    for name, outcome in outcomes.items():
+        if (outcome.train, outcome.test) != (train, test):
+            raise ValueError(
+                f"The forecast of {name} was made from other runs than --train and --test. Make it again with "
+                f"`python -m benchmarks.molecules train {name}`, or give the runs that it was made from."
+            )
 
 
 def counted(test: Truth) -> dict[str, Any]:
@@ -126,8 +147,12 @@ def as_markdown(rows: list[dict[str, Any]]) -> str:
             value, error = row.get(name), row.get(f"{name}_se")
             text = "" if value is None else f"{100 * value:.1f} %" if "coverage" in name else f"{value:.3g}"
             text = f"{value:.3f}" if value is not None and ("p_" in name or name == "sigma1") else text
-            text = f"{value:.4f}" if value is not None and name == "brier" else text
-            cells.append(text if error is None or not name.startswith("p_") else f"{text} ± {error:.3f}")
+            text = f"{value:.4f}" if value is not None and name.startswith("brier") else text
+            if value is not None and name in DIFFERENCES:
+                text = f"{value:+.{DIFFERENCES[name]}f} ± {error:.{DIFFERENCES[name]}f}"
+            elif error is not None and name.startswith("p_") and "brier" not in row:  # counting
+                text = f"{text} ± {error:.3f}"
+            cells.append(text)
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 

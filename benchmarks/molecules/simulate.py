@@ -60,9 +60,13 @@ class Run:
 def simulate(run: Run, folder: Path, pdb: str | os.PathLike[str] | None = None, progress: bool = True) -> Path:
     """Run until all frames are written to `folder`/NAME.dcd, beside the topology NAME.pdb; returns the DCD file."""
     openmm = import_openmm()
-    topology, system, positions = _prepared(run, pdb)
-    folder.mkdir(parents=True, exist_ok=True)
+    topology, system, positions, native = _prepared(run, pdb)
     trajectory, checkpoint = folder / f"{run.name}.dcd", folder / f"{run.name}.checkpoint"
+    facts = _identity(run, native)
+    _check_files(run, facts, trajectory, checkpoint)
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(trajectory.with_suffix(".json")) as partial:
+        partial.write_text(json.dumps(facts) + "\n")
     _write_topology(topology, positions, folder / f"{run.name}.pdb")
     integrator = openmm.LangevinMiddleIntegrator(TEMPERATURE, FRICTION, STEP[run.system])
     integrator.setRandomNumberSeed(run.seed + 1)  # zero would mean a seed by chance
@@ -79,7 +83,7 @@ def simulate(run: Run, folder: Path, pdb: str | os.PathLike[str] | None = None, 
             part = min(PART, run.n_frames - done)
             _append(run, context, topology, trajectory, part, first=done == 0, bar=bar)
             done += part
-            _save(run, context, checkpoint, done)
+            _save(facts, context, checkpoint, done)
     return trajectory
 
 
@@ -92,13 +96,14 @@ def import_openmm() -> Any:
     return openmm
 
 
-def _prepared(run: Run, pdb: str | os.PathLike[str] | None) -> tuple[Any, Any, Any]:
-    """Topology, system and start of a run."""
+def _prepared(run: Run, pdb: str | os.PathLike[str] | None) -> tuple[Any, Any, Any, str | None]:
+    """Topology, system and start of a run, and the fingerprint of its native structure."""
     if run.system == "alanine":
-        return alanine.build()
-    model = go_model.go_model(read_pdb(chignolin_path(pdb)), run.system)
+        return *alanine.build(), None
+    native = read_pdb(chignolin_path(pdb))
+    model = go_model.go_model(native, run.system)
     strength = go_model.STRENGTH[run.system] if run.strength is None else run.strength
-    return _topology(model), go_model.build_system(model, strength), model.structure.positions
+    return _topology(model), go_model.build_system(model, strength), model.structure.positions, native.fingerprint()
 
 
 def _topology(model: go_model.GoModel) -> Any:
@@ -140,11 +145,10 @@ def _append(run: Run, context: Any, topology: Any, path: Path, n: int, *, first:
             bar.update()
 
 
-def _save(run: Run, context: Any, path: Path, done: int) -> None:
+def _save(facts: dict[str, Any], context: Any, path: Path, done: int) -> None:
     """State of the integrator and its random numbers, after a line that says whose they are."""
-    facts = {"run": _identity(run), "frames": done}
     with replacing(path) as partial:
-        partial.write_bytes(json.dumps(facts).encode() + b"\n" + context.createCheckpoint())
+        partial.write_bytes(json.dumps({"run": facts, "frames": done}).encode() + b"\n" + context.createCheckpoint())
 
 
 def _resume(run: Run, context: Any, trajectory: Path, checkpoint: Path) -> int:
@@ -152,19 +156,32 @@ def _resume(run: Run, context: Any, trajectory: Path, checkpoint: Path) -> int:
     if not (trajectory.exists() and checkpoint.exists()):
         return 0
     line, _, state = checkpoint.read_bytes().partition(b"\n")
-    facts = json.loads(line)
-    if facts["run"] != _identity(run):
-        raise ValueError(
-            f"{checkpoint} belongs to another simulation, {facts['run']}. Remove it or choose a folder with --out."
-        )
+    done = int(json.loads(line)["frames"])
     context.loadCheckpoint(state)
-    cut_dcd(trajectory, facts["frames"], context.getSystem().getNumParticles(), run.steps_per_frame)
-    return int(facts["frames"])
+    cut_dcd(trajectory, done, context.getSystem().getNumParticles(), run.steps_per_frame)
+    return done
 
 
-def _identity(run: Run) -> dict[str, Any]:
+def _check_files(run: Run, facts: dict[str, Any], trajectory: Path, checkpoint: Path) -> None:
+    """Refuse files of another simulation, and a run shorter than what is there, before anything is written."""
+    beside = trajectory.with_suffix(".json")
+    known = [(beside, json.loads(beside.read_text()))] if beside.exists() else []
+    if checkpoint.exists():
+        kept = json.loads(checkpoint.read_bytes().partition(b"\n")[0])
+        known.append((checkpoint, kept["run"]))
+        if trajectory.exists() and kept["frames"] > run.n_frames:
+            raise ValueError(
+                f"--ns must be at least {kept['frames'] * run.interval / 1000:g}, the length of {trajectory}; got "
+                f"{run.ns:g}. Ask for as much, or choose another folder with --out."
+            )
+    for path, found in known:
+        if found != facts:
+            raise ValueError(f"{path} belongs to another simulation, {found}. Remove it or choose a folder with --out.")
+
+
+def _identity(run: Run, native: str | None) -> dict[str, Any]:
     """What must agree to go on; a longer run may follow a shorter one."""
-    return {key: value for key, value in asdict(run).items() if key != "ns"}
+    return {key: value for key, value in asdict(run).items() if key != "ns"} | {"native": native}
 
 
 def cut_dcd(path: Path, n_frames: int, n_atoms: int, steps_per_frame: int) -> None:

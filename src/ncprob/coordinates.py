@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from ncprob import mixture
 from ncprob.clusters import fit_clusters
-from ncprob.encoders import ParallelMLP, encoder_from_state, encoder_state
+from ncprob.encoders import ParallelMLP, encoder_from_state, encoder_state, evaluating
 from ncprob.optimization import History, Population, Runtime, Schedule, minimize
 from ncprob.pairs import Pairs, TensorPairs
 from ncprob.preprocessing import SoftScale
@@ -307,9 +307,8 @@ class MixtureCoordinates(nn.Module):
 
         @torch.no_grad()
         def score() -> Tensor:
-            self.networks.eval()
-            likelihood, mass = self._out_of_fold(data)
-            self.networks.train()
+            with evaluating(self.networks):
+                likelihood, mass = self._out_of_fold(data)
             folds = fold[: len(mass)].expand(len(likelihood), -1)
             total = likelihood.new_zeros(len(likelihood), FOLDS).scatter_add(1, folds, likelihood * mass)
             scores = -total.flatten() / len(mass) * FOLDS

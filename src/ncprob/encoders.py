@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -11,6 +12,29 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from ncprob.state import State, fill_module
+
+
+@contextmanager
+def evaluating(*modules: nn.Module) -> Iterator[None]:
+    """Modules in evaluation mode; afterwards every part is back in the mode it was in.
+
+    Examples
+    --------
+    >>> network = nn.Sequential(nn.Linear(1, 1), nn.Dropout().eval())
+    >>> with evaluating(network):
+    ...     network.training
+    False
+    >>> network.training, network[1].training
+    (True, False)
+    """
+    training = [part for module in modules for part in module.modules() if part.training]
+    for module in modules:
+        module.eval()
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True
 
 
 class InputGate(nn.Module):

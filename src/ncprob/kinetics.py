@@ -18,25 +18,27 @@ References
 from __future__ import annotations
 
 import math
+import numbers
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ncprob._validation import check_integer, check_number
-from ncprob.base import NCPEstimator, to_numpy
+from ncprob.base import to_numpy
 from ncprob.distribution import ConditionalDistribution
+from ncprob.estimators import NCPRegressor
 from ncprob.lagged import TimeLaggedPairs
 from ncprob.lagged_laws import EstimatorLaws, OperatorLaws, Spectrum, State, as_trained, by_chunks, symmetrised
 from ncprob.operator import SpectralOperator
-from ncprob.resampling import Estimate, block_sums, bootstrap
+from ncprob.resampling import FEWEST_BLOCKS, Estimate, block_sums, bootstrap, check_blocks
 
 __all__ = ["Estimate", "Kinetics", "Reversibility", "implied_timescales"]
 
-FEWEST_BLOCKS = 10
 SIGNIFICANT = 0.01  # p-value and size of an asymmetry that powers of the operator must not overlook
 NOTICEABLE = 0.05
 
@@ -127,7 +129,7 @@ class Kinetics:
 
     def __init__(
         self,
-        model: SpectralOperator | NCPEstimator,
+        model: SpectralOperator | NCPRegressor,
         pairs: TimeLaggedPairs,
         *,
         reversible: bool = False,
@@ -144,7 +146,8 @@ class Kinetics:
         if isinstance(model, SpectralOperator):
             spectrum = symmetrised(model, pairs, chunk_size) if reversible else as_trained(model)
             self._model = OperatorLaws(spectrum, pairs, chunk_size)
-        elif isinstance(model, NCPEstimator):
+        elif isinstance(model, NCPRegressor):
+            check_is_fitted(model)
             if reversible:
                 raise ValueError(
                     "`reversible` needs a SpectralOperator whose x and y share one encoder; got an estimator. Train an "
@@ -157,7 +160,7 @@ class Kinetics:
             )
         self.block_length = self._default_length() if block_length is None else block_length
         check_integer(self.block_length, "block_length", minimum=1)
-        self._tested: Reversibility | None = None
+        self._tested: dict[tuple[int, int], Reversibility] = {}
 
     def _default_length(self) -> int:
         slowest = implied_timescales(self._model.values[:1].double(), float(self.pairs.lag))
@@ -229,8 +232,6 @@ class Kinetics:
         self, value: Tensor, inside: Tensor, reached: Tensor, steps: int | None, confidence: float, n: int, seed: int
     ) -> Estimate:
         """Bootstrap of the closed-form operator, or of counting if `steps` is None or there are no features."""
-        check_number(confidence, "confidence", minimum=0, maximum=1, open_ends=True)
-        check_integer(n, "n_resamples", minimum=2)
         left, right = self._model.features()
         widths = [1, left.shape[1], right.shape[1], inside.shape[1], reached.shape[1]]
         rows = torch.cat([inside.new_ones(len(inside), 1), left, right, inside, reached], dim=1)
@@ -250,7 +251,8 @@ class Kinetics:
 
         sums = block_sums(rows, self.pairs.blocks(self.block_length))
         settings: dict[str, Any] = {"confidence": confidence, "n_resamples": n, "seed": seed}
-        return bootstrap(sums, statistic, value, bounds=(0.0, 1.0), **settings)
+        found = bootstrap(sums, statistic, value, bounds=(0.0, 1.0), **settings)
+        return _unknown_errors(found, (sums[:, 0, a] > 0).sum(dim=0) < 2)
 
     def _indicators(self, states: Sequence[State], side: str) -> Tensor:
         """Which rows lie in which states, (n, k), float64; every state of x must be visited."""
@@ -292,11 +294,14 @@ class Kinetics:
         Where is the process a lag later, or several: with B the products and x on the way this is what a committor
         says, but at given times rather than whenever B or its opposite is reached first.
         """
-        several = [steps] if isinstance(steps, int) else list(steps)
+        single = isinstance(steps, numbers.Integral)
+        several: list[Any] = [steps] if single else list(steps)  # type: ignore[arg-type]
+        if not several:
+            raise ValueError("`steps` must hold at least one number of lags; got none. Pass for example [1, 2].")
         for each in several:
             self._check_steps(each)
-        columns = [self._model.forecast(B, x, each) for each in several]
-        return self._model.export(columns[0] if isinstance(steps, int) else torch.stack(columns, dim=1))
+        columns = [self._model.forecast(B, x, int(each)) for each in several]
+        return self._model.export(columns[0] if single else torch.stack(columns, dim=1))
 
     def distribution(
         self, x: Any, observable: Callable[[Any], Any] | None = None, *, steps: int = 1
@@ -332,12 +337,17 @@ class Kinetics:
             )
         return self._model.spectrum
 
+    def _check_number_of_values(self, k: int) -> None:
+        most = len(self._spectrum().values)
+        if check_integer(k, "k", minimum=1) > most:
+            raise ValueError(f"`k` must be at most {most}, the rank of the operator; got {k}. Lower `k`.")
+
     def coordinates(self, x: Any = None, k: int = 2) -> Tensor:
         """Slow coordinates: the leading `k` (left) singular functions at frames x, or at the x of all pairs.
 
         They have mean 0 and variance 1 over the pairs and are what can be forecast best; signs are arbitrary.
         """
-        check_integer(k, "k", minimum=1)
+        self._check_number_of_values(k)
         left = self._spectrum().left
         if x is None:
             return self._model.features()[0][:, :k]
@@ -361,7 +371,7 @@ class Kinetics:
         time_step : float
             Time between frames; 1 counts in frames.
         """
-        check_integer(k, "k", minimum=1)
+        self._check_number_of_values(k)
         check_number(time_step, "time_step", minimum=0, open_ends=True)
         lag = self.pairs.lag * time_step
         value = implied_timescales(self._spectrum().values.double().cpu()[:k], lag)
@@ -391,20 +401,38 @@ class Kinetics:
                 "`reversibility` compares x and y in the same features. Use `Kinetics(operator, pairs, "
                 "reversible=True)` with an operator that has one encoder for both."
             )
-        if self._tested is None:
-            left, right = self._model.features()
-            r = left.shape[1]
-            sums = block_sums(torch.cat([left, right], dim=1), self.pairs.blocks(self.block_length))[:, :r, r:]
-            odd, even = (sums - sums.mT).flatten(1), (sums + sums.mT).sum(dim=0)
-            gram = odd @ odd.mT
-            gram.fill_diagonal_(0)
-            generator = torch.Generator().manual_seed(random_state)
-            signs = torch.randint(0, 2, (n_reversals, len(gram)), generator=generator).double() * 2 - 1
-            observed, shuffled = gram.sum(), torch.einsum("ra,ab,rb->r", signs, gram, signs)
-            p_value = (1 + int((shuffled >= observed).sum())) / (1 + n_reversals)
-            asymmetry = float(observed.clamp(min=0).sqrt() / even.norm().clamp(min=1e-300))
-            self._tested = Reversibility(asymmetry, p_value)
-        return self._tested
+        check_integer(n_reversals, "n_reversals", minimum=1)
+        if (n_reversals, random_state) not in self._tested:
+            self._tested[n_reversals, random_state] = self._compared_backwards(n_reversals, random_state)
+        return self._tested[n_reversals, random_state]
+
+    def _compared_backwards(self, n_reversals: int, seed: int) -> Reversibility:
+        left, right = self._model.features()
+        r = left.shape[1]
+        sums = block_sums(torch.cat([left, right], dim=1), self.pairs.blocks(self.block_length))[:, :r, r:]
+        check_blocks(len(sums))
+        odd, even = (sums - sums.mT).flatten(1), (sums + sums.mT).sum(dim=0)
+        gram = odd @ odd.mT
+        gram.fill_diagonal_(0)
+        generator = torch.Generator().manual_seed(seed)
+        signs = torch.randint(0, 2, (n_reversals, len(gram)), generator=generator).double() * 2 - 1
+        observed, shuffled = gram.sum(), torch.einsum("ra,ab,rb->r", signs, gram, signs)
+        p_value = (1 + int((shuffled >= observed).sum())) / (1 + n_reversals)
+        asymmetry = float(observed.clamp(min=0).sqrt() / even.norm().clamp(min=1e-300))
+        return Reversibility(asymmetry, p_value)
+
+
+def _unknown_errors(found: Estimate, alone: Tensor) -> Estimate:
+    """NaN instead of errors for rows of states that one block alone holds: resampling it changes nothing."""
+    if not bool(alone.any()):
+        return found
+    warnings.warn(
+        f"state {int(alone.nonzero()[0, 0])} is visited in one block of neighbouring frames only: its sampling errors "
+        "are not known and are given as NaN. Lower `block_length`, choose larger sets or add data.",
+        stacklevel=4,
+    )
+    known = [torch.where(alone[:, None], torch.nan, part) for part in (found.standard_error, found.low, found.high)]
+    return Estimate(found.value, *known)
 
 
 _FIELDS = ("value", "standard_error", "low", "high")

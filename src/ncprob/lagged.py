@@ -23,7 +23,8 @@ from ncprob._validation import check_integer, check_number
 from ncprob.pairs import Batch, Chunk, index_batches, to_device
 from ncprob.trajectory_files import FileReader
 
-CHECKED_ELEMENTS = 2**24  # frames are checked for NaN some at a time
+CHECKED_ELEMENTS = 2**24  # frames are checked some at a time
+FEWEST_DIGITS = 256  # steps of float32 that the values of a column must span for networks to tell them apart
 Columns = Sequence[Any] | str | int | None
 
 
@@ -110,7 +111,8 @@ class TimeLaggedPairs:
         topology : path or mdtraj.Topology, optional
             Needed for formats without names of atoms, such as DCD, XTC and TRR.
         atoms : str or list of int, optional
-            A selection in mdtraj's language (`"name CA"`, `"backbone"`) or atom numbers; by default all atoms.
+            A selection in mdtraj's language (`"name CA"`, `"backbone"`) or increasing atom
+            numbers; by default all atoms.
         stride : int
             Keep every `stride`-th frame.
         transform : callable, optional
@@ -148,6 +150,7 @@ class TimeLaggedPairs:
                 )
         self._frames = kept
         self._device: torch.device | None = None
+        self._checked: list[bool] = []  # shared by blocks of `split`: whether rounding to float32 was looked at
         self._borders = torch.tensor([0, *np.cumsum(lengths).tolist()])
         _check_finite(kept, self._borders, labels)
         self._positions = self._inside([(int(a), int(b)) for a, b in self._borders.unfold(0, 2, 1)])
@@ -230,6 +233,10 @@ class TimeLaggedPairs:
         whole_trajectories : bool
             False cuts every trajectory in time; True gives whole trajectories to the blocks, the last ones to the last.
         """
+        if not isinstance(fractions, Sequence) or isinstance(fractions, str):
+            raise TypeError(
+                f"`fractions` must be a tuple with one share per block; got {fractions!r}. Write 0.8 as (0.8, 0.2)."
+            )
         shares = [check_number(share, "fractions", minimum=0, maximum=1, open_ends=True) for share in fractions]
         if not shares or sum(shares) > 1 + 1e-9:
             raise ValueError(f"`fractions` must add to at most 1; got {tuple(fractions)}. Lower some of them.")
@@ -307,8 +314,27 @@ class TimeLaggedPairs:
         x, y = self._x(positions).to(dtype), self._y(positions).to(dtype)
         return to_device(x, self._device), to_device(y, self._device)
 
+    def _check_rounding(self) -> None:
+        """Warn once if float32, which networks take, cannot tell the values of a column apart."""
+        if self._checked or self._frames.dtype != torch.float64:
+            return
+        self._checked.append(True)
+        low, high = (torch.stack([part.flatten(1).aminmax(dim=0)[i] for part in _parts(self._frames)]) for i in (0, 1))
+        low, high = low.amin(dim=0), high.amax(dim=0)
+        rounding = torch.finfo(torch.float32).eps * torch.maximum(low.abs(), high.abs())
+        lost = ((high > low) & (high - low < FEWEST_DIGITS * rounding)).nonzero()[:, 0]
+        if len(lost):
+            at = int(lost[0])
+            label = at if self._names is None else repr(self._names[at])
+            warnings.warn(
+                f"column {label} of `trajectories` varies by {float(high[at] - low[at]):.2g} around "
+                f"{float(low[at]):.6g}, which float32, the type of batches, cannot resolve. Subtract its mean first.",
+                stacklevel=3,
+            )
+
     def batches(self, batch_size: int, seed: int, start: int = 0) -> Iterator[Batch]:
         """Endless shuffled batches of equal size, float32."""
+        self._check_rounding()
         for index in index_batches(len(self), batch_size, seed, start):
             yield self.rows(index)
 
@@ -318,6 +344,7 @@ class TimeLaggedPairs:
 
     def chunks(self, size: int) -> Iterator[Chunk]:
         """All pairs once, in order, float32."""
+        self._check_rounding()
         for positions in self._positions.split(size):
             yield *self._pair(positions), None
 
@@ -325,12 +352,14 @@ class TimeLaggedPairs:
         """SHA-256 over frames, positions and settings."""
         digest = hashlib.sha256(str((self.lag, self.n_past, self._inputs, self._targets)).encode())
         digest.update(self._positions.numpy().data)
-        for part in self._frames.split(max(1, CHECKED_ELEMENTS // max(1, self._frames[0].numel()))):
+        for part in _parts(self._frames):
             digest.update(part.contiguous().numpy().data)
         return digest.hexdigest()
 
     def tensors(self, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
         """All x and all y; for example y as atoms of `SpectralOperator.distribution`."""
+        if dtype != torch.float64:
+            self._check_rounding()
         return self._pair(self._positions, dtype)
 
     def arrays(self) -> tuple[Any, Any]:
@@ -374,6 +403,12 @@ def _as_list(trajectories: Any) -> list[Any]:
             "`trajectories` must be an array of frames or a list of such arrays; got a list of numbers or other "
             f"objects ({type(parts[0]).__name__}). Pass one trajectory as `np.asarray(values)`."
         )
+    tables = [frames.is_frame(part) for part in parts]
+    if any(tables) and not all(tables):
+        raise TypeError(
+            "`trajectories` must be all data frames or all arrays; got both. Turn the data frames into arrays, or the "
+            "arrays into data frames with the same columns."
+        )
     return parts
 
 
@@ -397,21 +432,30 @@ def _arrays_of(parts: list[Any]) -> tuple[list[NDArray[Any]], list[Any] | None]:
                 f"`trajectories` must have frames of one shape; trajectory {number} has {values.shape[1:]}, the first "
                 f"has {arrays[0].shape[1:]}. Choose the same atoms or columns of all."
             )
+        if 0 in values.shape[1:]:
+            raise ValueError(
+                f"`trajectories` must have at least one column; trajectory {number} has frames of shape "
+                f"{values.shape[1:]}. Pass columns of numbers."
+            )
         arrays.append(values)
     return arrays, names
 
 
 def _floats(part: Any, number: int) -> NDArray[Any]:
-    array = part.detach().cpu().numpy() if isinstance(part, Tensor) else np.asarray(part)
+    if isinstance(part, Tensor):
+        part = part.detach().cpu()
+        part = part.float() if part.dtype == torch.bfloat16 else part  # which numpy does not know
+    array = np.asarray(part)
     if array.dtype.kind not in "fiub":
         raise TypeError(
             f"`trajectories` must hold real numbers; trajectory {number} has values of type {array.dtype}. "
             "Turn them into floats first."
         )
     array = array[:, None] if array.ndim == 1 else array
-    if array.dtype.kind != "f":
-        return array.astype(np.float64)
-    return array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)
+    if array.dtype in (np.float32, np.float64):
+        return array
+    small = array.dtype.kind == "f" and array.dtype.itemsize <= 4  # half precision, or bytes in another order
+    return array.astype(np.float32 if small else np.float64)
 
 
 def _joined(arrays: list[NDArray[Any]]) -> Tensor:
@@ -425,10 +469,15 @@ def _joined(arrays: list[NDArray[Any]]) -> Tensor:
     return torch.from_numpy(np.concatenate(arrays))
 
 
+def _parts(kept: Tensor) -> Sequence[Tensor]:
+    """Some frames at a time."""
+    return kept.split(max(1, CHECKED_ELEMENTS // max(1, kept[0].numel())))
+
+
 def _check_finite(kept: Tensor, borders: Tensor, labels: Sequence[str]) -> None:
-    step = max(1, CHECKED_ELEMENTS // max(1, kept[0].numel()))
-    for begin in range(0, len(kept), step):
-        bad = ~torch.isfinite(kept[begin : begin + step]).flatten(1).all(dim=1)
+    begin = 0
+    for part in _parts(kept):
+        bad = ~torch.isfinite(part).flatten(1).all(dim=1)
         if bool(bad.any()):
             at = begin + int(bad.nonzero()[0, 0])
             number = int(torch.searchsorted(borders, at, right=True)) - 1
@@ -436,3 +485,4 @@ def _check_finite(kept: Tensor, borders: Tensor, labels: Sequence[str]) -> None:
                 f"`trajectories` must not contain NaN or infinity; {labels[number]} does at frame "
                 f"{at - int(borders[number])}. Cut the trajectory there, or fill in the values."
             )
+        begin += len(part)

@@ -12,6 +12,7 @@ from torch import Tensor
 from ncprob.base import NCPEstimator, to_numpy
 from ncprob.conditioning import TrainingRows
 from ncprob.distribution import ConditionalDistribution, Export
+from ncprob.encoders import evaluating
 from ncprob.lagged import TimeLaggedPairs
 from ncprob.linalg import symmetric_inverse_sqrt
 from ncprob.operator import SpectralOperator
@@ -59,15 +60,19 @@ def symmetrised(operator: SpectralOperator, pairs: TimeLaggedPairs, chunk_size: 
     mix, centre = (whiten @ vectors[:, order]).float(), mean.float()
 
     def features(x: Any) -> Tensor:
-        return (operator.x_encoder(to_device(x, centre.device)) - centre) @ mix
+        with evaluating(operator.x_encoder):
+            return (operator.x_encoder(to_device(x, centre.device)) - centre) @ mix
 
     return Spectrum(values[order].clamp(-1, 1), features, features)
 
 
 def by_chunks(function: Callable[[Any], Tensor], x: Any, size: int) -> Tensor:
     """Concatenate function(part) over parts of frames, float32 as networks take them, without gradients."""
+    frames = torch.as_tensor(x).float()
+    if not bool(torch.isfinite(frames).all()):  # laws are repaired to be valid ones, so NaN would look like an answer
+        raise ValueError("`x` must not contain NaN or infinity; it does. Leave such frames out, or fill in the values.")
     with torch.no_grad():
-        return torch.cat([function(part) for part in torch.as_tensor(x).float().split(size)])
+        return torch.cat([function(part) for part in frames.split(size)])
 
 
 class OperatorLaws:

@@ -13,8 +13,9 @@ the distances of atom pairs: fast, for molecules of some tens of atoms. Both ser
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence, Sized
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -96,6 +97,11 @@ class SchNet(nn.Module):
         standardize: bool = True,
     ) -> None:
         super().__init__()
+        if not isinstance(types, Sized):
+            raise TypeError(
+                f"`types` must hold one entry per atom; got {type(types).__name__}. Pass a list such as "
+                "['O', 'H', 'H'], or `range(n_atoms)`."
+            )
         self.n_atoms = check_integer(len(types), "len(types)", minimum=2)
         check_integer(n_outputs, "n_outputs", minimum=1)
         check_integer(width, "width", minimum=2)
@@ -116,7 +122,7 @@ class SchNet(nn.Module):
 
     def forward(self, positions: Tensor) -> Float[Tensor, "batch outputs"]:
         """Features of a batch of conformations."""
-        positions = as_conformations(positions, self.n_atoms)
+        positions = as_conformations(positions, self.n_atoms, self.radial.centers.dtype)
         return self.readout(self.scale(self._pooled(positions)))
 
     def _pooled(self, positions: Float[Tensor, "batch atoms 3"]) -> Float[Tensor, "batch width"]:
@@ -128,7 +134,7 @@ class SchNet(nn.Module):
     def _mean_atom(self, positions: Float[Tensor, "batch atoms 3"]) -> Float[Tensor, "batch width"]:
         batch = len(positions)
         lengths = _lengths(positions, self.first, self.second)
-        row, pair = (lengths < self.cutoff).nonzero(as_tuple=True)
+        row, pair = (~(lengths >= self.cutoff)).nonzero(as_tuple=True)  # NaN counts as near, so that it spreads
         near = lengths[row, pair]
         basis, envelope = self.radial(near)
         ends = self.first[pair] + row * self.n_atoms, self.second[pair] + row * self.n_atoms
@@ -196,8 +202,8 @@ class Interaction(nn.Module):
 class DistanceEncoder(nn.Module):
     """A perceptron on the distances of atom pairs, each scaled to mean zero and variance one by running statistics.
 
-    It tells all atoms apart, so a permutation of equal atoms changes its features, unlike those of `SchNet`; it is some
-    ten times faster.
+    It tells all atoms apart, so a permutation of equal atoms changes its features, unlike those of `SchNet`; on the
+    same atoms it is some three times faster.
 
     Parameters
     ----------
@@ -236,20 +242,23 @@ class DistanceEncoder(nn.Module):
 
     def forward(self, positions: Tensor) -> Float[Tensor, "batch outputs"]:
         """Features of a batch of conformations."""
-        positions = as_conformations(positions, self.n_atoms)
+        positions = as_conformations(positions, self.n_atoms, next(self.network.parameters()).dtype)
         return self.network(self.scale(_lengths(positions, self.first, self.second)))
 
 
-def pair_distances(
-    positions: Float[Tensor, "batch atoms 3"], pairs: Iterable[tuple[int, int]]
-) -> Float[Tensor, "batch pairs"]:
+def pair_distances(positions: Tensor, pairs: Iterable[tuple[int, int]]) -> Float[Tensor, "batch pairs"]:
     """Distances of atom pairs, with a gradient that stays finite where atoms coincide.
+
+    Positions have shape (batch, atoms, 3), or (batch, 3·atoms) flattened.
 
     Examples
     --------
     >>> pair_distances(torch.tensor([[[0.0, 0.0, 0.0], [3.0, 4.0, 0.0]]]), [(0, 1)])
     tensor([[5.]])
     """
+    shape = np.shape(positions)
+    n_atoms = 0 if len(shape) < 2 else shape[1] // 3 if len(shape) == 2 else shape[1]
+    positions = as_conformations(positions, n_atoms)
     first, second = _checked_pairs(pairs, positions.shape[1], "pairs").to(positions.device)
     return _lengths(positions, first, second)
 
@@ -277,14 +286,22 @@ def bonded_pairs(bonds: Iterable[tuple[int, int]], separation: int = 3) -> list[
     return sorted(found)
 
 
-def as_conformations(positions: Tensor, n_atoms: int) -> Float[Tensor, "batch atoms 3"]:
-    """Positions as (batch, atoms, 3), given so or flattened.
+def as_conformations(
+    positions: Tensor, n_atoms: int, dtype: torch.dtype | None = None
+) -> Float[Tensor, "batch atoms 3"]:
+    """Positions as (batch, atoms, 3), given so or flattened; `dtype` is that of the encoder.
 
     Examples
     --------
     >>> as_conformations(torch.zeros(2, 12), 4).shape
     torch.Size([2, 4, 3])
     """
+    if not isinstance(positions, Tensor) or (dtype is not None and positions.dtype != dtype):
+        kind = positions.dtype if isinstance(positions, Tensor) else type(positions).__name__
+        raise TypeError(
+            f"conformations must be a tensor of type {dtype or 'float32'}; got {kind}. "
+            f"Pass `torch.as_tensor(positions).to({dtype or 'torch.float32'})`."
+        )
     shape = tuple(positions.shape)
     if len(shape) == 2 and shape[1] == 3 * n_atoms:
         return positions.unflatten(1, (n_atoms, 3))

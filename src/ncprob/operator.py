@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ncprob._validation import check_choice, check_integer
 from ncprob.distribution import ConditionalDistribution
-from ncprob.encoders import encoder_from_state, encoder_state
+from ncprob.encoders import encoder_from_state, encoder_state, evaluating
 from ncprob.linalg import symmetric_inverse_sqrt, truncated_svd
 from ncprob.pairs import as_pairs, to_device
 from ncprob.partition import RanksHold, part_of
@@ -110,16 +110,18 @@ class SpectralOperator(nn.Module):
         return torch.exp(-self.log_values_root.square())
 
     def encode(self, x: Any, y: Any) -> tuple[Float[Tensor, "batch rank"], Float[Tensor, "batch rank"]]:
-        """Plain features of pairs, as the losses take them."""
+        """Plain features of pairs, as the losses take them, in the mode that the encoders are in."""
         return self._encoded(self.x_encoder, x, "x_encoder"), self._encoded(self.y_encoder, y, "y_encoder")
 
     def left_features(self, x: Any) -> Float[Tensor, "batch rank"]:
-        """u(x), post-processed."""
-        return (self._encoded(self.x_encoder, x, "x_encoder") - self.left_mean) @ self.left_map
+        """u(x), post-processed; encoders answer in evaluation mode, whatever mode they are in."""
+        with evaluating(self.x_encoder):
+            return (self._encoded(self.x_encoder, x, "x_encoder") - self.left_mean) @ self.left_map
 
     def right_features(self, y: Any) -> Float[Tensor, "batch rank"]:
-        """v(y), post-processed."""
-        return (self._encoded(self.y_encoder, y, "y_encoder") - self.right_mean) @ self.right_map
+        """v(y), post-processed; encoders answer in evaluation mode, whatever mode they are in."""
+        with evaluating(self.y_encoder):
+            return (self._encoded(self.y_encoder, y, "y_encoder") - self.right_mean) @ self.right_map
 
     def _encoded(self, encoder: nn.Module, inputs: Any, name: str) -> Tensor:
         """Features of inputs from any device, with their shape checked."""
@@ -172,11 +174,15 @@ class SpectralOperator(nn.Module):
 
     @torch.no_grad()
     def moments(self, pairs: Any, chunk_size: int = 8192, ranks: RanksHold = "alone") -> PairMoments:
-        """Means and covariances of the plain features over all `pairs`, in float64; `ranks` as in `postprocess`."""
+        """Means and covariances of the plain features over all `pairs`, in float64; `ranks` as in `postprocess`.
+
+        Encoders are in evaluation mode meanwhile.
+        """
         device = self.left_mean.device
         data, together = part_of(as_pairs(pairs, device), ranks, device)
         chunks = ((*self.encode(x, y), weights) for x, y, weights in data.chunks(chunk_size))
-        return PairMoments.accumulate(chunks, together).to(device)
+        with evaluating(self.x_encoder, self.y_encoder):
+            return PairMoments.accumulate(chunks, together).to(device)
 
     def _reset_postprocessing(self) -> None:
         self._kind.zero_()

@@ -35,6 +35,8 @@ from ncprob._laws import (
 from ncprob._simulator import Simulator
 
 SPACING = 0.5  # of the points of the grid, in standard deviations of one step
+REACH = 6.0  # standard deviations of one step beyond the bounds from which a step must lead back
+SMALLEST_MASS = 1e-12  # of a state; the stationary law is not known better
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,8 @@ class Process(Simulator):
                 "Use infinity for open ends."
             )
         # Gauss–Legendre panels of the stationary law between the edges of each state
-        law, rows = self.stationary(), []
+        law = self.stationary()
+        rows: list[FloatArray] = []
         ends = np.clip(borders, *law.quantile([1e-13, 1 - 1e-13])[0])
         nodes, weights = np.polynomial.legendre.leggauss(12)
         for low, high in itertools.pairwise(ends):
@@ -122,6 +125,11 @@ class Process(Simulator):
             radius = np.diff(knots)[:, None] / 2
             points = ((knots[1:] + knots[:-1])[:, None] / 2 + radius * nodes).ravel()
             mass = (radius * weights).ravel() * law.pdf(points)[0]
+            if mass.sum() < SMALLEST_MASS:
+                raise ValueError(
+                    f"`edges` must be borders of states that the process visits; state {len(rows)}, from "
+                    f"{borders[len(rows)]:g} to {borders[len(rows) + 1]:g}, has no mass. Choose edges among its values."
+                )
             rows.append(mass @ np.diff(self.truth(points).cdf(borders), axis=1) / mass.sum())
         return np.array(rows)
 
@@ -205,6 +213,18 @@ class _Langevin(Process):
 
     bounds: ClassVar[tuple[float, float]]  # outside, the stationary law has no mass that counts
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        low, high = self.bounds
+        beyond = np.linspace(0.0, REACH * self._scale, 50)
+        for edge in (low - beyond, high + beyond):
+            moved = self._moved(edge)
+            if not np.all((np.abs(moved) <= np.abs(edge)) & (moved >= low - beyond) & (moved <= high + beyond)):
+                raise ValueError(
+                    f"`step` must be so small that steps from the ends of [{low:g}, {high:g}] lead back inside; got "
+                    f"{self.step!r}, with which the process leaves. Choose a smaller step, such as 1e-4."
+                )
+
     @abstractmethod
     def potential(self, x: ArrayLike) -> FloatArray:
         """V(x), in units of the thermal energy."""
@@ -278,6 +298,12 @@ class _Langevin(Process):
     def _truth(self, x: FloatArray) -> ConditionalLaw:
         if self.n_steps == 1:
             return LocationScaleLaw(self._moved(x[:, 0]), np.full(len(x), self._scale), stats.norm)
+        low, high = self.bounds
+        if not np.all((x >= low) & (x <= high)):
+            raise ValueError(
+                f"`x` must lie in [{low:g}, {high:g}], where the process lives; got values from {x.min():g} to "
+                f"{x.max():g}. Leave out those outside."
+            )
         weights = self._kernel(x[:, 0]) @ self._inner_steps
         return NormalMixtureLaw(weights, self._moved(self.grid), self._scale)
 
@@ -302,9 +328,9 @@ class DoubleWell(_Langevin):
     bounds: ClassVar[tuple[float, float]] = (-2.6, 2.6)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if not 1 <= self.barrier <= 20:
             raise ValueError(f"`barrier` must lie in [1, 20]; got {self.barrier!r}. Choose a height between.")
+        super().__post_init__()
 
     def potential(self, x: ArrayLike) -> FloatArray:
         """V(x), in units of the thermal energy."""

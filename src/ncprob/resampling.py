@@ -7,6 +7,7 @@ sum of block sums, and rows are read once.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ncprob._validation import check_integer, check_number
+
+FEWEST_BLOCKS = 10  # fewer give an error that is itself known to a quarter at best, 1/√(2(n − 1))
 MAX_BLOCKS = 200  # neighbouring blocks are joined beyond; more would not make the error more certain
 
 
@@ -51,6 +55,27 @@ def block_sums(rows: Tensor, blocks: Tensor) -> Tensor:
     return torch.stack([part.double().mT @ part.double() for part in rows.split(sizes)])
 
 
+def check_blocks(n: int) -> None:
+    """Sampling errors need at least two blocks; of few they are rough, which a warning says.
+
+    Examples
+    --------
+    >>> check_blocks(1)
+    Traceback (most recent call last):
+    ValueError: sampling errors need at least 2 blocks of neighbouring rows; got 1. Lower `block_length` or add data.
+    """
+    if n < 2:
+        raise ValueError(
+            f"sampling errors need at least 2 blocks of neighbouring rows; got {n}. Lower `block_length` or add data."
+        )
+    if n < FEWEST_BLOCKS:
+        warnings.warn(
+            f"sampling errors come from only {n} blocks of neighbouring rows and are rough. Lower `block_length` or "
+            "add data.",
+            stacklevel=4,
+        )
+
+
 def bootstrap(
     sums: Tensor,
     statistic: Callable[[Tensor], Tensor],
@@ -78,7 +103,9 @@ def bootstrap(
     >>> bool(0.16 < error < 0.19)  # 200 block means of variance 6.25
     True
     """
-    n = len(sums)
+    check_number(confidence, "confidence", minimum=0, maximum=1, open_ends=True)
+    check_integer(n_resamples, "n_resamples", minimum=2)
+    check_blocks(n := len(sums))
     generator = torch.Generator().manual_seed(seed)
     drawn = torch.randint(n, (n_resamples, n), generator=generator)
     counts = torch.zeros(n_resamples, n, dtype=torch.float64).scatter_add_(1, drawn, torch.ones(drawn.shape).double())

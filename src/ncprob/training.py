@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ncprob._validation import check_choice, check_integer, check_number
-from ncprob.encoders import gate_penalty
+from ncprob.encoders import evaluating, gate_penalty
 from ncprob.losses import LOSSES, MINIMUM_PAIRS, best_operator, orthonormality_penalty, u_statistic_loss
 from ncprob.operator import SpectralOperator
 from ncprob.optimization import History, Runtime, Schedule, minimize
@@ -201,14 +201,13 @@ def _validation_loss(
     operator: SpectralOperator, data: Pairs, held_out: Pairs, closed_form: bool, ranks: Ranks
 ) -> float:
     """U-statistic of L on all held-out pairs, for the learned values or for the closed-form operator."""
-    operator.eval()
-    features = [operator.encode(x, y) for x, y, _ in held_out.chunks(REFERENCE_ROWS)]
-    u, v = (torch.cat(parts).double() for parts in zip(*features, strict=True))
     values = operator.singular_values.double()
-    if closed_form:
-        x, y, _ = next(data.chunks(REFERENCE_ROWS))
-        fit_u, fit_v = (part.double() for part in operator.encode(x, y))
-        u = u @ best_operator(fit_u, fit_v, rows=ranks.rows(len(fit_u)))
-        values = torch.ones_like(values)
-    operator.train()
+    with evaluating(operator):
+        features = [operator.encode(x, y) for x, y, _ in held_out.chunks(REFERENCE_ROWS)]
+        u, v = (torch.cat(parts).double() for parts in zip(*features, strict=True))
+        if closed_form:
+            x, y, _ = next(data.chunks(REFERENCE_ROWS))
+            fit_u, fit_v = (part.double() for part in operator.encode(x, y))
+            u = u @ best_operator(fit_u, fit_v, rows=ranks.rows(len(fit_u)))
+            values = torch.ones_like(values)
     return float(u_statistic_loss(u, v, values, ranks.rows(len(u))))

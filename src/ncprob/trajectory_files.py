@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -13,6 +14,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ncprob._validation import check_integer
+
+WHOLE = (".pdb", ".pdb.gz", ".cif", ".gro")  # mdtraj reads these at once
+BROKEN = (OSError, EOFError, RuntimeError, AssertionError)  # what mdtraj raises for files that are cut off
+NAMED = (*WHOLE, ".h5", ".hdf5", ".lh5")  # formats with names of atoms
 
 
 class FileReader:
@@ -35,7 +40,18 @@ class FileReader:
         self.stride = check_integer(stride, "stride", minimum=1)
         self.chunk_size = check_integer(chunk_size, "chunk_size", minimum=1)
         self.transform, self.atoms = transform, atoms
-        self.topology = self.mdtraj.load_topology(os.fspath(topology)) if _is_path(topology) else topology
+        self.topology = self._read_topology(os.fspath(topology)) if _is_path(topology) else topology
+
+    def _read_topology(self, path: str) -> Any:
+        if not os.path.exists(path):
+            raise FileNotFoundError(f"`topology` must be a file; there is no {path!r}. Mend the path.")
+        try:
+            return self.mdtraj.load_topology(path)
+        except (OSError, ValueError, TypeError, IndexError) as error:
+            raise ValueError(
+                f"`topology` must be a file with the names of the atoms; {path!r} could not be read: {error}. Pass a "
+                "PDB file."
+            ) from error
 
     def read(self, paths: Sequence[str]) -> tuple[Tensor, list[int]]:
         """All frames in one tensor, and the number of frames of every file."""
@@ -45,7 +61,8 @@ class FileReader:
         lengths = [self._count(path) for path in paths]
         kept: Tensor | None = None
         begin = 0
-        for path in paths:
+        for path, length in zip(paths, lengths, strict=True):
+            end = begin + length
             for frames_of_chunk in self._chunks(path):
                 part = torch.as_tensor(np.asarray(frames_of_chunk, dtype=np.float32))
                 part = part[:, None] if part.ndim == 1 else part
@@ -56,9 +73,16 @@ class FileReader:
                         f"`paths` must hold trajectories of the same atoms; {path!r} has frames of shape "
                         f"{tuple(part.shape[1:])}, the first file has {tuple(kept.shape[1:])}. Choose the same `atoms`."
                     )
-                kept[begin : begin + len(part)] = part
+                if begin + len(part) <= end:
+                    kept[begin : begin + len(part)] = part
                 begin += len(part)
-        assert kept is not None
+            if begin != end:
+                raise ValueError(
+                    f"{path!r} must hold {length} frames, as it says itself; {length + begin - end} could be read. It "
+                    "is not whole: write or copy it again."
+                )
+        if kept is None:
+            raise ValueError(f"`paths` must hold trajectories; there is no frame in {paths[0]!r}. Mend the file.")
         return kept, lengths
 
     def _count(self, path: str) -> int:
@@ -68,18 +92,23 @@ class FileReader:
                 total = len(file)
         except (TypeError, NotImplementedError, AttributeError):  # formats without an index
             return sum(len(chunk) for chunk in self._raw_chunks(path))
-        return -(-total // self.stride)
+        except BROKEN as error:
+            raise ValueError(
+                f"`paths` must be trajectory files that mdtraj reads; {path!r} could not be opened: {error}. Use its "
+                "usual extension, such as .dcd or .xtc, and see that the file is whole."
+            ) from error
+        return -(-max(total, _frames_of_dcd(path)) // self.stride)
 
     def _raw_chunks(self, path: str) -> Iterator[Any]:
-        text = path.lower().endswith((".pdb", ".pdb.gz", ".cif", ".gro"))
-        settings: dict[str, Any] = {} if text else {"top": self.topology}
-        if not text and self.topology is None:
+        named = path.lower().endswith(NAMED)
+        settings: dict[str, Any] = {} if named else {"top": self.topology}
+        if not named and self.topology is None:
             raise ValueError(
                 f"`topology` must be given for {path!r}: its format has no names of atoms. "
                 "Pass a PDB file of the same molecule."
             )
         try:
-            if text:  # mdtraj reads these whole
+            if path.lower().endswith(WHOLE):
                 yield self.mdtraj.load(path, stride=self.stride)
             else:
                 yield from self.mdtraj.iterload(path, chunk=self.chunk_size, stride=self.stride, **settings)
@@ -87,6 +116,10 @@ class FileReader:
             raise ValueError(
                 f"`topology` must have the atoms of the files; {path!r} could not be read with it: {error}. "
                 "Pass the topology that the trajectory was written with."
+            ) from error
+        except BROKEN as error:
+            raise ValueError(
+                f"{path!r} could not be read to its end: {error}. It is not whole: write or copy it again."
             ) from error
 
     def _chunks(self, path: str) -> Iterator[Any]:
@@ -105,7 +138,15 @@ class FileReader:
 
     def _chosen(self, topology: Any) -> NDArray[Any]:
         if not isinstance(self.atoms, str):
-            return np.asarray(self.atoms, dtype=int)
+            chosen = np.asarray(self.atoms)
+            good = chosen.ndim == 1 and chosen.size > 0 and chosen.dtype.kind in "iu"
+            if not good or chosen[0] < 0 or chosen[-1] >= topology.n_atoms or (np.diff(chosen) <= 0).any():
+                raise ValueError(
+                    "`atoms` must be a selection such as 'name CA', or increasing numbers from 0 to "
+                    f"{topology.n_atoms - 1}, since mdtraj keeps atoms in the order of the file; got {self.atoms!r}. "
+                    "Sort them, or turn a mask into numbers with `np.flatnonzero(mask)`."
+                )
+            return chosen
         try:
             chosen = topology.select(self.atoms)
         except Exception as error:
@@ -115,6 +156,16 @@ class FileReader:
         if len(chosen) == 0:
             raise ValueError(f"`atoms` must choose at least one atom; {self.atoms!r} chooses none. Try 'name CA'.")
         return chosen
+
+
+def _frames_of_dcd(path: str) -> int:
+    """Frames that the header of a DCD file tells of, which mdtraj does not look at; 0 if it does not tell."""
+    if not path.lower().endswith(".dcd"):
+        return 0
+    with open(path, "rb") as file:
+        head = file.read(12)
+    order = "<" if head[:4] == struct.pack("<i", 84) else ">"  # the header is a record of 84 bytes
+    return max(0, int(struct.unpack(f"{order}i", head[8:])[0])) if head[4:8] == b"CORD" else 0
 
 
 def _is_path(value: Any) -> bool:
