@@ -48,6 +48,13 @@ def test_a_combination_that_does_not_occur_is_seen():
     assert reach.novelty(together) < 1
 
 
+def test_each_side_of_a_skewed_column_has_its_own_edge():
+    reach = reach_of(normal(500, 1, seed=0).exp())  # between 0.05 and 20
+    below, above = reach.novelty(torch.tensor([[-5.0], [12.0]]).double())
+    assert below > FAR
+    assert above < FAR
+
+
 def test_one_absurd_row_does_not_hide_the_edge():
     x = normal(500, 2, seed=0)
     x[3, 0] = 1e9
@@ -106,6 +113,22 @@ def test_novelty_of_estimators(model, tmp_path):
     np.testing.assert_array_equal(load(tmp_path / "model").novelty(X + 3), model.novelty(X + 3))
     with pytest.warns(UserWarning, match="far outside"):
         NCPClassifier(**OPTIONS).fit(X, X[:, 0] > 0).predict_proba(X - 50)
+
+
+def test_few_training_rows_cannot_tell():
+    """From below 100 rows an edge is so uncertain that of skewed inputs many new rows would seem far."""
+    few = NCPRegressor(**OPTIONS).fit(X[:90], X[:90, 0])
+    assert (few.novelty(X + 50) > FAR).all()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        few.predict(X + 50)
+
+
+def test_the_warning_points_at_the_caller(model):
+    for ask in (model.predict, model.predict_distribution):
+        with pytest.warns(UserWarning, match="far outside") as caught:
+            ask(X + 50)
+        assert caught[0].filename == __file__
 
 
 def test_answers_that_do_not_depend_on_x_are_not_extrapolated():

@@ -27,7 +27,7 @@ from ncprob.distribution import ConditionalDistribution
 from ncprob.fitting import MINIMUM_ROWS, fit_model, marginal_model
 from ncprob.guarantees import GuaranteeReport, report, target_moments
 from ncprob.losses import LOSSES
-from ncprob.novelty import FAR, MANY, InputReach
+from ncprob.novelty import FAR, FEW_ROWS, MANY, InputReach
 from ncprob.operator import POSTPROCESSINGS
 from ncprob.optimization import History, Schedule
 from ncprob.preprocessing import TableEncoder
@@ -270,14 +270,20 @@ class NCPEstimator(BaseEstimator):
     def predict_distribution(self, X: Any) -> ConditionalDistribution:
         """The law of y given each row of X; warns where many rows lie far outside the training inputs (`novelty`)."""
         x = self._checked(X, "X")
+        self._warn_if_far(x, depth=3)
+        return self._law(x)
+
+    def _warn_if_far(self, x: NDArray[np.float64], depth: int) -> None:
+        """Warn `depth` calls above where many rows are far outside; few training rows cannot tell."""
         learned = self._reach is not None and bool(self._model.operators)
-        if learned and len(x) and (self._novelty(x) > FAR).mean() > MANY:
+        if not learned or len(x) == 0 or len(self._training_weights) < FEW_ROWS:
+            return
+        if (self._novelty(x) > FAR).mean() > MANY:
             warnings.warn(
                 f"more than {MANY:.0%} of the rows of `X` lie far outside the training inputs: their answers are "
                 f"extrapolations. `novelty(X)` tells which (scores above {FAR:g}).",
-                stacklevel=3,
+                stacklevel=depth,
             )
-        return self._law(x)
 
     def novelty(self, X: Any) -> NDArray[np.float64]:
         """How far each row of X lies from the training inputs: below 1 inside, far outside beyond 1.5.
@@ -308,11 +314,14 @@ class NCPEstimator(BaseEstimator):
     def _novelty(self, x: NDArray[np.float64]) -> NDArray[np.float64]:
         assert self._reach is not None
         assert self._encoder is not None
-        return to_numpy(self._reach.novelty(torch.as_tensor(x[:, self._encoder.numeric]).to(self._device)))
+        starts = range(0, max(1, len(x)), PREDICT_ROWS)
+        rows = (torch.as_tensor(x[i : i + PREDICT_ROWS, self._encoder.numeric]).to(self._device) for i in starts)
+        return np.concatenate([to_numpy(self._reach.novelty(part)) for part in rows])
 
     def _ask(self, X: Any, question: Callable[[ConditionalDistribution], NDArray[Any]]) -> NDArray[Any]:
         """What the laws of all rows say, `PREDICT_ROWS` at a time: laws are much larger than answers."""
         x = self._checked(X, "X")
+        self._warn_if_far(x, depth=4)
         starts = range(0, max(1, len(x)), PREDICT_ROWS)
         if len(starts) == 1:
             return question(self._law(x))
