@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pytest
 
 import ncprob
@@ -25,8 +26,14 @@ def test_code_blocks_run(page, monkeypatch, tmp_path):
         pytest.importorskip("skpro", reason="skpro is an optional extra")
     monkeypatch.chdir(tmp_path)  # pages may write files
     monkeypatch.setitem(ncprob.base.NCPEstimator.__init__.__kwdefaults__, "max_steps", 60)
-    exec(compile(code_of(page), page.name, "exec"), {})
+    names = {}
+    exec(compile(code_of(page), page.name, "exec"), names)
     plt.close("all")
+    if page.name == "time-series.md":  # what is shown there as learned must be right
+        exact = names["process"].transition_matrix([-np.inf, 0, np.inf])
+        assert (names["matrix"].low.numpy() < exact).all()
+        assert (exact < names["matrix"].high.numpy()).all()
+        assert names["times"].low[0] < names["process"].timescales(1)[0] < names["times"].high[0]
 
 
 def test_links_between_pages_exist():

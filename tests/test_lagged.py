@@ -253,9 +253,8 @@ def test_columns_that_float32_cannot_resolve_are_warned_of():
 
 @pytest.mark.parametrize("kind", [">f8", "longdouble", ">f4", "float16"])
 def test_digits_are_kept(kind):
-    z = (1 + np.arange(9.0) / 512).astype(kind)  # nine binary digits, which half precision has
-    if np.dtype(kind).itemsize > 4:
-        z = z + np.asarray(1e-12, dtype=kind)
+    fine = 1e-12 if np.dtype(kind).itemsize > 4 else 0.0
+    z = (1 + np.arange(9.0) / 512 + fine).astype(kind)  # nine binary digits, which half precision has
     found = TimeLaggedPairs(z, 1).arrays()[0][:, 0]
     np.testing.assert_array_equal(found, z[:-1].astype(np.float64))
     assert found.dtype == (np.float64 if np.dtype(kind).itemsize > 4 else np.float32)

@@ -319,8 +319,8 @@ class TimeLaggedPairs:
         if self._checked or self._frames.dtype != torch.float64:
             return
         self._checked.append(True)
-        low, high = (torch.stack([part.flatten(1).aminmax(dim=0)[i] for part in _parts(self._frames)]) for i in (0, 1))
-        low, high = low.amin(dim=0), high.amax(dim=0)
+        ends = [part.flatten(1).aminmax(dim=0) for part in _parts(self._frames)]
+        low, high = torch.stack([e.min for e in ends]).amin(dim=0), torch.stack([e.max for e in ends]).amax(dim=0)
         rounding = torch.finfo(torch.float32).eps * torch.maximum(low.abs(), high.abs())
         lost = ((high > low) & (high - low < FEWEST_DIGITS * rounding)).nonzero()[:, 0]
         if len(lost):
