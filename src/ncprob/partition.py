@@ -211,5 +211,5 @@ def _check_proportion(name: str, masses: list[float], sizes: list[float | None])
         if not abs(share - due) <= UNEVEN * due:
             raise ValueError(
                 f"{what}, and not in proportion to rows: rank {rank} has {due:.3g} of the rows and would give "
-                f"{share:.3g} of every batch. Set batch sizes in proportion, give all ranks equally many rows, or pass a Dataset."
+                f"{share:.3g} of every batch. Set batch sizes in proportion, or pass a Dataset."
             )
