@@ -141,6 +141,8 @@ def main(folder):
         return message_of(lambda: part_of(as_pairs(pairs), hold, cpu, **settings))
 
     few, equal = gaussian_pairs(2), gaussian_pairs(20)
+    uneven = DataLoader(TensorDataset(*gaussian_pairs(20 + 20 * rank)), batch_size=4)
+    held = equal if rank < 2 else None
     found["errors"] = {
         "few rows": holding(few, "same"),
         "small batch": holding(equal, "same", batch_size=2),
@@ -148,6 +150,9 @@ def main(folder):
         "equal": holding(equal, "own"),
         "empty": holding(part(equal, rank, (10, 0, 10)), "own"),
         "loader": holding(DataLoader(TensorDataset(*equal)), "same"),
+        "uneven loaders": holding(uneven, "own"),
+        "seed": message_of(lambda: trained("covariance", random_state=rank // 2)),
+        "validation": message_of(lambda: train(double_operator(), equal, validation_pairs=held, **QUICK)),
         "bad checkpoint": message_of(lambda: trained("covariance", checkpoint=f"{folder}/bad")),
     }
     broken = tuple(tensor * (math.nan if rank == 1 else 1) for tensor in mine[:2])

@@ -52,6 +52,8 @@ QUICK = {
     "MDN-tuned": {"max_steps": 100},
     "KMN": {"max_steps": 100},
     "KMN-tuned": {"max_steps": 100},
+    "without trees": {"max_steps": 100},
+    "without pool": {"max_steps": 100},
 }
 PACKAGES = {name: name.replace("-", "_") for name in ("quantile-forest", "ngboost", "catboost", "lightgbm")}
 PACKAGES |= {"RFSCP": "mapie", "CQR": "mapie", "CCP": "conditionalconformal"}

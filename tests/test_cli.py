@@ -130,12 +130,13 @@ def test_fit_from_standard_input_and_parquet_and_gz(tmp_path, work):
 
 
 def test_fit_from_many_files_is_that_of_python(tmp_path):
+    (tmp_path / "parts").mkdir()
     for part in range(3):
-        (tmp_path / f"part-{part}.csv").write_text(homes(60, seed=part))
+        (tmp_path / "parts" / f"part-{part}.csv").write_text(homes(60, seed=part))
     (tmp_path / "later.csv").write_text(homes(60, seed=9))
-    pattern, settings = str(tmp_path / "part-*.csv"), ("--max-steps", "40", "--coordinates", "raw")
+    pattern, settings = str(tmp_path / "parts" / "part-*.csv"), ("--max-steps", "40", "--coordinates", "raw")
     words = ("--target", "price", "--drop", "id", "--out", tmp_path / "m", "--test", tmp_path / "later.csv")
-    told = run("fit", pattern, *words, *settings).stdout
+    told = run("fit", tmp_path / "parts", *words, *settings).stdout
     assert "price given 3 inputs, 1 of them text" in told
     assert "3 files, fitted in" in told
     assert "later.csv (60 rows): price CRPS" in told

@@ -118,6 +118,50 @@ def test_files_are_found_once(tmp_path):
         find_files(f"{tmp_path}/nothing*.csv")
     with pytest.raises(ValueError, match="there are none"):
         find_files([])
+    for wrong in (None, 3, [None]):
+        with pytest.raises(TypeError, match="`paths` must be a path"):
+            find_files(wrong)
+    (tmp_path / "more.feather").touch()
+    with pytest.raises(ValueError, match=r"more\.feather has another ending"):
+        find_files(f"{tmp_path}/*")
+    (tmp_path / "year" / "month").mkdir(parents=True)
+    with pytest.raises(ValueError, match=r"use the pattern '.*year/\*\*/\*\.parquet'"):
+        find_files(tmp_path / "year")
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".csv"])
+@pytest.mark.parametrize("place", [0, 2])
+def test_a_part_without_rows_is_passed_over(tmp_path, ending, place):
+    write(tmp_path, table(), ending)
+    path = tmp_path / f"part-{place}{ending}"
+    if ending == ".csv":
+        path.write_text(path.read_text().splitlines()[0])
+    else:
+        parquet.write_table(parquet.read_table(path).slice(0, 0), path)
+    opened = FileTable.open(tmp_path, Roles(["y"]))
+    assert opened.text == ["kind"]
+    assert sum(len(rows) for rows in opened.read()) in (133, 134)
+    with pytest.raises(ValueError, match="must name files with rows"):
+        FileTable.open(path, Roles(["y"]))
+
+
+def test_a_changed_byte_is_found_by_the_checksum(tmp_path):
+    path, x = tmp_path / "a.parquet", np.arange(1000.0)
+    parquet.write_table(
+        pyarrow.table({"x": x, "y": x}), path, compression="none", use_dictionary=False, write_page_checksum=True
+    )
+    data = path.read_bytes()
+    place = data.index(np.float64(500).tobytes())
+    path.write_bytes(data[: place + 6] + b"\x41" + data[place + 7 :])
+    with pytest.raises(ValueError, match=r"a\.parquet cannot be read"):
+        list(FileTable.open(path, Roles(["y"])).read())
+
+
+def test_numbers_with_a_decimal_comma_are_warned_about(tmp_path):
+    (tmp_path / "a.csv").write_text("\n".join(["x;kind;y", *(f"{k},5;a,b;{k}" for k in range(20))]))
+    with pytest.warns(UserWarning, match="column 'x' is text, most of it numbers with a decimal comma") as told:
+        list(FileTable.open(tmp_path, Roles(["y"])).read())
+    assert len(told) == 1
 
 
 def broken(folder, mistake):
@@ -136,6 +180,9 @@ def broken(folder, mistake):
         part = part.set_column(0, "x", pyarrow.array(np.zeros(len(x), "datetime64[s]")))
     elif mistake == "nan":
         x[7] = np.nan
+        part = part.set_column(0, "x", pyarrow.array(x))
+    elif mistake == "huge":
+        x[7] = -1e200
         part = part.set_column(0, "x", pyarrow.array(x))
     elif mistake == "null":
         part = part.set_column(0, "x", pyarrow.array([None, *x[1:].tolist()], pyarrow.float64()))
@@ -163,6 +210,7 @@ def broken(folder, mistake):
         ("kind", "'x' holds text there and numbers here"),
         ("date", r"'x' holds timestamp"),
         ("nan", r"column 'x' has a value that cannot be used .* first in row 8"),
+        ("huge", r"column 'x' must not exceed 1e\+150 .* row 8"),
         ("null", "column 'x' has missing values, first in row 1"),
         ("negative", r"column 'w' .*not negative"),
         ("truncated", "cannot be read"),
@@ -180,13 +228,20 @@ def test_a_mistake_names_its_file(tmp_path, mistake, message):
     [
         ({"target": "kind"}, TypeError, "'kind' must hold numbers"),
         ({"target": "y", "drop": ["y"]}, ValueError, "one is named twice"),
-        ({"target": "y", "drop": ["x", "kind", "new"]}, ValueError, "no column left"),
+        ({"target": "y", "drop": ["x", "kind", "new", "zero"]}, ValueError, "no column left"),
+        ({"target": []}, ValueError, "`target` must name at least one"),
+        ({"target": None}, TypeError, "`target` must be the name"),
+        ({"target": "y", "drop": "zip"}, ValueError, "no column 'zip'"),
+        ({"target": "y", "drop": 3}, TypeError, "`drop` must be the name"),
+        ({"target": "y", "weights": "zero"}, ValueError, "`weights`: column 'zero' is zero"),
         ({"target": "y", "sample_rows": 3}, ValueError, "sample_rows"),
     ],
 )
 def test_bad_arguments_are_refused(tmp_path, arguments, error, message):
+    whole = table()
+    whole = whole.append_column("zero", pyarrow.array(np.zeros(len(whole))))
     with pytest.raises(error, match=message):
-        NCPRegressor(**QUICK).fit_files(write(tmp_path, table()), **arguments)
+        NCPRegressor(**QUICK).fit_files(write(tmp_path, whole), **arguments)
 
 
 def test_text_among_numbers_of_a_csv_names_the_file(tmp_path):

@@ -1,5 +1,7 @@
 """Several processes give what one gives with the joined batch: losses, gradients, training, statistics."""
 
+import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -10,6 +12,7 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
+import numpy as np
 import pytest
 import ranks_worker
 import torch
@@ -18,8 +21,11 @@ from helpers import gaussian_pairs, normal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ranks_worker import UNEVEN, Killing, double_operator, loss_and_gradient, own_rows, trained
+from torch.utils.data import DataLoader, TensorDataset
 
 from ncprob.losses import LOSSES, best_operator, orthonormality_penalty
+from ncprob.pairs import DatasetPairs, LoaderPairs, TensorPairs
+from ncprob.partition import OwnPairs
 from ncprob.ranks import ALONE, JoinedRows, Ranks, shares
 from ncprob.statistics import PairMoments
 
@@ -123,6 +129,74 @@ def test_shares_add_up_and_are_proportional(total, masses):
     assert all(abs(part - total * mass / sum(masses)) < 1 + 1e-9 for part, mass in zip(parts, masses, strict=True))
 
 
+class PlannedRanks(Ranks):
+    """One of two ranks, which knows what the other one gathers."""
+
+    def __init__(self, rank, told):
+        super().__init__()
+        self.rank, self.size, self.told = rank, 2, told
+
+    def gathered(self, value):
+        self.told[self.rank] = value
+        return self.told
+
+
+def own_of_both(first, second):
+    """Pairs of two ranks, each beside the other."""
+    told = [None, None]
+    for rank, pairs in enumerate((first, second)):
+        with contextlib.suppress(TypeError):  # the other rank has told nothing yet
+            OwnPairs(pairs, PlannedRanks(rank, told))
+    return [OwnPairs(pairs, PlannedRanks(rank, told)) for rank, pairs in enumerate((first, second))]
+
+
+def numbered(n, offset=0, weights=None):
+    x = torch.arange(offset, offset + n, dtype=torch.float64)[:, None]
+    return TensorPairs(x, x, weights)
+
+
+@pytest.mark.parametrize("weight", [100.0, 1.0])
+def test_ranks_give_to_batches_in_proportion_to_weight(weight):
+    """Ten rows beside 1,000: 128 of 256 rows for weights of 100, else 2.53 on average.
+
+    Shares are 2 or 3: the mean of 400 is off by 0.025 (one deviation). Rows repeat equally often, within one epoch.
+    """
+    few, many = own_of_both(numbered(10, weights=torch.full((10,), weight)), numbered(1000, 10))
+    steps = [
+        (x[:, 0], other[:, 0])
+        for (x, _), (other, _) in itertools.islice(zip(few.batches(256, 0), many.batches(256, 0), strict=True), 400)
+    ]
+    assert {len(x) + len(other) for x, other in steps} == {256}
+    due = 256 * 10 * weight / (10 * weight + 1000)
+    assert np.mean([len(x) for x, _ in steps]) == pytest.approx(due, abs=0.13)
+    counts = torch.cat([x for x, _ in steps]).long().bincount(minlength=10)
+    assert counts.max() - counts.min() <= 1
+    later = next(few.batches(256, 0, start=37))[0][:, 0]
+    assert torch.equal(later, steps[37][0])
+
+
+def test_a_rank_with_very_few_rows_gives_none_to_most_batches():
+    """10 rows beside 100,000, batches of 256: one row in 39 batches; 1,000 batches give 25.6 ± 5 (Bernoulli)."""
+    few, _ = own_of_both(numbered(10), numbered(100_000, 10))
+    sizes = [len(x) for x, _ in itertools.islice(few.batches(256, 3), 1000)]
+    assert set(sizes) == {0, 1}
+    assert sum(sizes) == pytest.approx(25.6, abs=20)
+    dataset, _ = own_of_both(DatasetPairs(TensorDataset(*gaussian_pairs(10))), numbered(100_000))
+    assert {tuple(x.shape) for x, _ in itertools.islice(dataset.batches(256, 3), 100)} == {(0, 1), (1, 1)}
+
+
+def test_loaders_must_keep_the_proportion_of_rows():
+    def loader(n, size):
+        return LoaderPairs(DataLoader(TensorDataset(*gaussian_pairs(n)), batch_size=size))
+
+    first, _ = own_of_both(loader(40, 4), loader(400, 40))
+    assert len(next(first.batches(44, 0))[0]) == 4
+    with pytest.raises(ValueError, match=r"rank 0 has 0\.0909 of the rows and would give 0\.5"):
+        own_of_both(loader(40, 4), loader(400, 4))
+    with pytest.raises(ValueError, match="those of rank 1 do not"):
+        own_of_both(loader(40, 4), numbered(40))
+
+
 def test_chunks_without_weight_do_not_spoil_moments():
     u, v = normal(6, 2, seed=1), normal(6, 2, seed=2)
     weights = torch.tensor([0.0, 0.0, 1.0, 2.0, 1.0, 3.0])
@@ -219,6 +293,9 @@ def test_ranks_with_rows_of_their_own_agree(found):
         ("equal", "they are the same on all 3"),
         ("empty", "`pairs` of rank 1 holds no rows"),
         ("loader", "got a DataLoader"),
+        ("uneven loaders", "rank 0 has 0.167 of the rows and would give 0.333"),
+        ("seed", "`random_state` must be the same on all ranks; rank 2 has 1 and rank 0 has 0"),
+        ("validation", "`validation_pairs` must be the same on all ranks; rank 2 has False"),
         ("bad checkpoint", "no checkpoint of ours or is damaged"),
     ],
 )

@@ -1,6 +1,7 @@
 """Samples of a long stream are uniform, disjoint and of bounded size; batches from disk are in random order."""
 
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -129,3 +130,11 @@ def test_fingerprints_tell_rows_apart(tmp_path):
         folder.mkdir()
     first, same, other = (filled(f, 500, 10, 20, seed)[1] for f, seed in zip(folders, (0, 0, 1), strict=True))
     assert first.fingerprint() == same.fingerprint() != other.fingerprint()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no device that is always full")
+def test_a_full_disk_is_told_with_its_directory(tmp_path):
+    reservoir = Reservoir(tmp_path, 1, sample_rows=10, spool_rows=5000, seed=0)
+    (tmp_path / "bucket-0").symlink_to("/dev/full")
+    with pytest.raises(OSError, match=rf"{tmp_path}.* bytes are needed.*TMPDIR"):
+        reservoir.add(np.zeros((5000, 1)))

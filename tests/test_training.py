@@ -3,6 +3,9 @@
 import itertools
 import json
 import math
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -12,6 +15,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from ncprob import ConditionalDistribution, train
+from ncprob._files import _writer
 from ncprob.encoders import MLP
 from ncprob.losses import LOSSES, best_operator, orthonormality_penalty, u_statistic_loss
 from ncprob.optimization import History, Runtime, Schedule, minimize
@@ -488,6 +492,29 @@ def test_a_foreign_checkpoint_is_refused(facts, tmp_path):
     save_file({"model.w": torch.zeros(2)}, tmp_path / "operator.safetensors", metadata=facts)
     with pytest.raises(ValueError, match="`checkpoint_dir` holds"):
         checkpointed(tmp_path)
+
+
+def test_the_checkpoint_of_another_version_is_told_as_such(tmp_path):
+    facts = {"ncprob": json.dumps({"format": 2, "identity": "other"})}
+    save_file({"model.w": torch.zeros(2)}, tmp_path / "operator.safetensors", metadata=facts)
+    with pytest.raises(ValueError, match="written by another version of ncprob"):
+        checkpointed(tmp_path)
+
+
+def test_only_what_killed_fits_left_is_removed(tmp_path):
+    """A file that a living process writes stays, unless it is old; that of a process that has ended goes."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    machine = _writer().partition("-")[0]
+    names = {
+        "mine": f"{machine}-{os.getpid()}", "ended": f"{machine}-{ended.pid}", "far": f"0-{ended.pid}", "old": "0-1"
+    }  # fmt: skip
+    paths = {name: tmp_path / f".operator.safetensors.{writer}.abc.partial" for name, writer in names.items()}
+    for path in paths.values():
+        path.touch()
+    os.utime(paths["old"], (0, 0))
+    checkpointed(tmp_path)
+    assert {name for name, path in paths.items() if path.exists()} == {"mine", "far"}
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import tempfile
+import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
+
+STALE = 3600.0  # seconds after which nobody writes a file any more
 
 
 def umask() -> int:
@@ -43,7 +48,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """
     check_writable(path)
     target = Path(path).resolve()  # a link stays a link
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent)
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.{_writer()}.", suffix=".partial", dir=target.parent)
     os.close(handle)
     partial = Path(name)
     try:
@@ -54,3 +59,30 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         os.replace(partial, target)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _writer() -> str:
+    """This machine and process."""
+    return f"{zlib.crc32(platform.node().encode()):08x}-{os.getpid()}"
+
+
+def clear_remains(path: Path) -> None:
+    """Remove what killed processes have left of `replacing(path)`; what others are writing now stays."""
+    for remains in path.parent.glob(f".{path.name}.*.partial"):
+        with contextlib.suppress(FileNotFoundError):  # another process was quicker
+            if time.time() - remains.stat().st_mtime > STALE or _is_gone(remains.name.split(".")[-3]):
+                remains.unlink()
+
+
+def _is_gone(writer: str) -> bool:
+    """Whether a process of this machine has ended; of others nothing is known."""
+    machine, _, number = writer.partition("-")
+    if machine != _writer().partition("-")[0] or not number.isdigit() or os.name != "posix":
+        return False
+    try:
+        os.kill(int(number), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass
+    return False

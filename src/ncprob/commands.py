@@ -106,8 +106,8 @@ def fit(data: str, roles: Roles, settings: FitSettings, say: Say) -> None:
 
 
 def _many_files(data: str) -> bool:
-    """Whether a name is a pattern rather than a file."""
-    return not Path(data).exists() and any(mark in data for mark in "*?[")
+    """Whether a name is a directory or a pattern rather than a file."""
+    return Path(data).is_dir() or (not Path(data).exists() and any(mark in data for mark in "*?["))
 
 
 def _fit_files(data: str, roles: Roles, settings: FitSettings, say: Say) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import glob
 import gzip
 import os
+import re
+import warnings
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,13 +18,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ncprob.preprocessing import LARGEST
 from ncprob.tables import delimiter_of
 
 BATCH_ROWS = 2**16
 CSV_BLOCK = 2**23  # bytes
 PARQUET = (".parquet", ".pq")
 ENDINGS = (*PARQUET, ".csv", ".csv.gz")
+NAMED = (*ENDINGS, ".tsv", ".tsv.gz", ".txt", ".txt.gz")  # also read, if named one by one or by a pattern
 MAX_LEVELS = 100_000  # distinct values of a text column: more are names of rows, not categories
+DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+(\.\d{3})*,\d+\s*")
 
 
 def find_files(paths: Any) -> list[Path]:
@@ -35,7 +42,10 @@ def find_files(paths: Any) -> list[Path]:
     ...     [file.name for file in find_files(f"{folder}/*.csv")], len(find_files(folder))
     (['a.csv', 'b.csv'], 2)
     """
-    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    given = [paths] if isinstance(paths, str | os.PathLike) else paths
+    if not isinstance(given, list | tuple) or not all(isinstance(each, str | os.PathLike) for each in given):
+        what = type(paths).__name__
+        raise TypeError(f"`paths` must be a path, a pattern, a directory or a list of these; got {what}. Name files.")
     found: list[Path] = []
     for each in given:
         path = Path(each)
@@ -46,7 +56,15 @@ def find_files(paths: Any) -> list[Path]:
         else:
             some = [Path(name) for name in sorted(glob.glob(str(each), recursive=True)) if Path(name).is_file()]
         if not some:
-            raise ValueError(f"`paths` must name Parquet or csv files; {each} names none. Check the name.")
+            nested = path.is_dir() and any(inner.is_dir() for inner in path.iterdir())
+            remedy = f"For folders inside it use the pattern '{each}/**/*.parquet'" if nested else "Check the name"
+            raise ValueError(f"`paths` must name Parquet or csv files; {each} names none. {remedy}.")
+        other = [file for file in some if not file.name.lower().endswith(NAMED)]
+        if other:
+            raise ValueError(
+                f"`paths` must name Parquet or csv files ({', '.join(ENDINGS)}); {other[0]} has another ending. "
+                "Convert it, or leave it out."
+            )
         found += some
     twice = [path for path, count in Counter(path.resolve() for path in found).items() if count > 1]
     if twice or not found:
@@ -86,10 +104,16 @@ class FileTable:
     def open(cls, paths: Any, roles: Roles) -> FileTable:
         """Look at the columns of all files, before any row is read."""
         files = find_files(paths)
+        if not roles.targets:
+            raise ValueError("`target` must name at least one column; got none. Name the column to learn the law of.")
         if len(set(roles.special)) != len(roles.special):
             raise ValueError("`target`, `weights` and `drop` must name different columns; one is named twice.")
         kinds = [_kinds(file) for file in files]
-        first = kinds[0]
+        full = [number for number, file in enumerate(files) if not _is_empty(file)]
+        if not full:
+            raise ValueError(f"`paths` must name files with rows; {files[0]} and all others have none.")
+        like, first = files[full[0]], kinds[full[0]]
+        filled = [files[number] for number in full]
         for file, found in zip(files, kinds, strict=True):
             for name in roles.special:
                 if name not in found:
@@ -97,31 +121,33 @@ class FileTable:
             if set(found) != set(first):
                 odd = sorted(set(found) ^ set(first))
                 raise ValueError(
-                    f"{file} must have the columns of {files[0]}; only one of them has {_listed(odd)}. "
+                    f"{file} must have the columns of {like}; only one of them has {_listed(odd)}. "
                     "Write both with the same columns, or name files that belong together."
                 )
             wrong = [name for name in found if name not in roles.drop and found[name] != first[name]]
-            if wrong:
+            if wrong and file in filled:  # without rows there are no kinds
                 raise ValueError(
-                    f"{file} must have columns of the same kind as {files[0]}; {wrong[0]!r} holds {found[wrong[0]]} "
+                    f"{file} must have columns of the same kind as {like}; {wrong[0]!r} holds {found[wrong[0]]} "
                     f"there and {first[wrong[0]]} here. Write it alike in all files."
                 )
         used = [name for name in first if name not in roles.drop]
         bad = [name for name in used if first[name] not in ("numbers", "text")]
         if bad:
             raise TypeError(
-                f"{files[0]}: column {bad[0]!r} holds {first[bad[0]]}; numbers or text are expected. "
-                "Convert or `drop` it."
+                f"{like}: column {bad[0]!r} holds {first[bad[0]]}; numbers or text are expected. Convert or `drop` it."
             )
         inputs = [name for name in used if name not in roles.special]
         text = [name for name in inputs if first[name] == "text"]
         numeric = [*roles.targets, *([] if roles.weights is None else [roles.weights])]
         texts = [name for name in numeric if first[name] == "text"]
         if texts:
-            raise TypeError(f"{files[0]}: column {texts[0]!r} must hold numbers; it holds text. Fit classes by `fit`.")
+            raise TypeError(
+                f"{like}: column {texts[0]!r} must hold numbers; it holds text. Write numbers with "
+                "a decimal point; fit classes by `fit`."
+            )
         if not inputs:
-            raise ValueError(f"{files[0]} has no column left as input. Drop fewer columns.")
-        return cls(files, roles, inputs, text, {name: Counter() for name in text})
+            raise ValueError(f"{like} has no column left as input. Drop fewer columns.")
+        return cls(filled, roles, inputs, text, {name: Counter() for name in text})
 
     @property
     def columns(self) -> list[str]:
@@ -139,6 +165,13 @@ class FileTable:
                 line += batch.num_rows
                 if batch.num_rows:
                     yield np.column_stack(parts)
+        for name, levels in self.levels.items():
+            if 2 * sum(DECIMAL_COMMA.fullmatch(level) is not None for level in levels) > len(levels):
+                warnings.warn(
+                    f"column {name!r} is text, most of it numbers with a decimal comma such as {next(iter(levels))!r}; "
+                    "every value counts as a category. Write numbers with a decimal point.",
+                    stacklevel=3,
+                )
 
     def _column(
         self, file: Path, name: str, values: Any, line: int, codes: dict[str, dict[str, int]]
@@ -157,7 +190,7 @@ class FileTable:
             if len(known) > MAX_LEVELS:
                 raise ValueError(
                     f"{file}: column {name!r} has more than {MAX_LEVELS:,} different texts; categories are expected. "
-                    "`drop` it."
+                    "`drop` it, or write numbers with a decimal point."
                 )
             index = values.indices.to_numpy(zero_copy_only=False)
             counts = np.bincount(index, minlength=len(words))
@@ -172,6 +205,13 @@ class FileTable:
             raise ValueError(
                 f"{file}: column {name!r} has a value that cannot be used ({what}), first in row "
                 f"{line + int(bad.argmax()) + 1}. Mend or leave out these rows."
+            )
+        large = np.abs(column) > LARGEST
+        if large.any() and name != self.roles.weights:  # as in `fit`
+            first = line + int(large.argmax()) + 1
+            raise ValueError(
+                f"{file}: column {name!r} must not exceed {LARGEST:g} in size, or its variance is no number; it does "
+                f"in row {first}. Rescale it, for example to other units or logarithms."
             )
         return column
 
@@ -197,16 +237,29 @@ def _kinds(file: Path) -> dict[str, str]:
     try:
         if file.name.lower().endswith(PARQUET):
             schema = pyarrow.parquet.read_schema(file)
+        elif _is_empty(file):  # which pyarrow refuses in some forms
+            with _text(file) as lines:
+                header = next(lines)
+            names = next(csv.reader([header], delimiter=delimiter_of(header)))
+            schema = pyarrow.schema([(name, pyarrow.null()) for name in names])
         else:
             with _open_csv(file, None) as reader:
                 schema = reader.schema
-    except (pyarrow.ArrowException, OSError, EOFError) as error:
+    except (pyarrow.ArrowException, OSError, EOFError, zlib.error) as error:
         raise ValueError(f"{file} cannot be read: {_first_line(error)}. Get or write it again.") from error
     names = schema.names
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise ValueError(f"{file} has several columns named {twice[0]!r}. Give each its own name.")
     return {name: _kind(schema.field(name).type) for name in names}
+
+
+def _is_empty(file: Path) -> bool:
+    """Whether a file that can be read has columns and no rows."""
+    if file.name.lower().endswith(PARQUET):
+        return bool(_arrow().parquet.read_metadata(file).num_rows == 0)
+    with _text(file) as lines:
+        return bool(next(lines, "").strip()) and not any(line.strip() for line in lines)
 
 
 def _kind(type_: Any) -> str:
@@ -224,33 +277,37 @@ def _batches(file: Path, columns: list[str], text: set[str]) -> Iterator[Any]:
     pyarrow = _arrow()
     try:
         if file.name.lower().endswith(PARQUET):
-            with pyarrow.parquet.ParquetFile(file) as parquet:
+            with pyarrow.parquet.ParquetFile(file, page_checksum_verification=True) as parquet:
                 yield from parquet.iter_batches(BATCH_ROWS, columns=columns, use_threads=False)
         else:
             with _open_csv(file, None) as beginning:
                 truths = {f.name for f in beginning.schema if pyarrow.types.is_boolean(f.type)}
             # Whole numbers in the first block may be followed by others: all are read as floats.
             types = {name: pyarrow.bool_() if name in truths else pyarrow.float64() for name in columns}
-            with _open_csv(file, types | dict.fromkeys(text, pyarrow.string())) as csv:
-                yield from csv
-    except (pyarrow.ArrowException, OSError, EOFError) as error:
+            with _open_csv(file, types | dict.fromkeys(text, pyarrow.string())) as reader:
+                yield from reader
+    except (pyarrow.ArrowException, OSError, EOFError, zlib.error) as error:
         raise ValueError(f"{file} cannot be read: {_first_line(error)}. Get or write it again.") from error
+
+
+def _text(file: Path) -> Any:
+    opened = gzip.open if file.name.lower().endswith(".gz") else open
+    return opened(file, "rt", encoding="utf-8-sig", errors="replace")
 
 
 def _open_csv(file: Path, types: dict[str, Any] | None) -> Any:
     """A csv file, with types as found in its first block or as given; in its own delimiter."""
-    csv = _arrow().csv
-    opened = gzip.open if file.name.lower().endswith(".gz") else open
-    with opened(file, "rt", encoding="utf-8-sig", errors="replace") as beginning:
+    arrow_csv = _arrow().csv
+    with _text(file) as beginning:
         delimiter = delimiter_of(beginning.readline())
-    convert = csv.ConvertOptions(
+    convert = arrow_csv.ConvertOptions(
         column_types=types, include_columns=None if types is None else list(types), strings_can_be_null=True,
         true_values=["true", "True", "TRUE"], false_values=["false", "False", "FALSE"],
     )  # fmt: skip
-    return csv.open_csv(
+    return arrow_csv.open_csv(
         file,
-        read_options=csv.ReadOptions(block_size=CSV_BLOCK, use_threads=False),
-        parse_options=csv.ParseOptions(delimiter=delimiter),
+        read_options=arrow_csv.ReadOptions(block_size=CSV_BLOCK, use_threads=False),
+        parse_options=arrow_csv.ParseOptions(delimiter=delimiter),
         convert_options=convert,
     )
 

@@ -154,7 +154,7 @@ class NCPRegressor(RegressorMixin, NCPEstimator):
         target: str | Sequence[str],
         *,
         weights: str | None = None,
-        drop: Sequence[str] = (),
+        drop: str | Sequence[str] = (),
         sample_rows: int = SAMPLE_ROWS,
     ) -> NCPRegressor:
         """Learn from files that together are larger than memory, in one pass over them.
@@ -174,7 +174,7 @@ class NCPRegressor(RegressorMixin, NCPEstimator):
             Column or columns to learn the law of; all others are inputs.
         weights : str, optional
             Column with weights of the rows.
-        drop : list of str
+        drop : str or list of str
             Columns to leave out.
         sample_rows : int
             Rows to keep in memory.
@@ -196,8 +196,13 @@ class NCPRegressor(RegressorMixin, NCPEstimator):
         if self.x_encoder is not None:
             raise ValueError("`fit_files` reads tables; with an `x_encoder` of your own use `fit` or `ncprob.train`.")
         check_integer(sample_rows, "sample_rows", minimum=MINIMUM_SAMPLE)
+        for name, value in {"target": target, "drop": drop}.items():
+            if not isinstance(value, str | list | tuple) or not all(isinstance(each, str) for each in value):
+                what = type(value).__name__
+                raise TypeError(f"`{name}` must be the name of a column or a list of names; got {what}.")
         targets = [target] if isinstance(target, str) else list(target)
-        table = FileTable.open(paths, Roles(targets, weights, tuple(drop)))
+        dropped = (drop,) if isinstance(drop, str) else tuple(drop)
+        table = FileTable.open(paths, Roles(targets, weights, dropped))
         visits = recipe.schedule.max_steps * recipe.schedule.batch_size
         with tempfile.TemporaryDirectory(prefix="ncprob-") as folder:
             reservoir = Reservoir(Path(folder), len(table.columns), sample_rows, visits, recipe.seed)
@@ -212,6 +217,8 @@ class NCPRegressor(RegressorMixin, NCPEstimator):
                 raise ValueError(f"`paths` must hold at least 2 rows; found {len(sample)}. Name files with more.")
             x, y, mass = np.split(sample, [len(table.inputs), len(table.inputs) + len(targets)], axis=1)
             self.target_names_, self._vector_target, self._calibrator = targets, not isinstance(target, str), None
+            if weights is not None and not mass.any():
+                raise ValueError(f"`weights`: column {weights!r} is zero in all rows in memory. Name another column.")
             known = None if weights is None else frames.check_weights(mass[:, 0], len(sample))
             self._learn(x.copy(), y.copy() if self._vector_target else y[:, 0].copy(), known, None, recipe, spool)
         return self

@@ -34,7 +34,7 @@ class InputReach:
     --------
     >>> x = torch.linspace(-1, 1, 101, dtype=torch.float64)[:, None]
     >>> reach = InputReach.fit(InputScaler.fit(x), x)
-    >>> reach.novelty(torch.tensor([[0.0], [0.98], [9.8]], dtype=torch.float64)).round(decimals=2).tolist()
+    >>> reach.novelty(torch.tensor([[0.0], [0.96], [9.6]], dtype=torch.float64)).round(decimals=2).tolist()
     [0.02, 1.0, 10.0]
     """
 

@@ -22,7 +22,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from ncprob._files import check_writable, replacing
+from ncprob._files import check_writable, clear_remains, replacing
 from ncprob._validation import check_integer, check_number
 from ncprob.pairs import Pairs
 from ncprob.ranks import ALONE, Ranks
@@ -430,8 +430,7 @@ class _Run:
             check_writable(path)
         except (OSError, ValueError) as error:
             raise ValueError(f"`checkpoint_dir` cannot be written: {error}. Choose another directory.") from error
-        for remains in path.parent.glob(f".{path.name}.*.partial"):
-            remains.unlink(missing_ok=True)
+        clear_remains(path)
 
     def resume(self) -> None:
         """Take up the checkpoint, if there is one; the first rank reads it for all."""
@@ -456,7 +455,12 @@ class _Run:
                 f"`checkpoint_dir` holds a file that is no checkpoint of ours or is damaged: {path.name}. "
                 "Remove it or choose another directory."
             ) from error
-        if facts.get("format") != CHECKPOINT_FORMAT or facts.get("identity") != self.identity:
+        if facts.get("format") != CHECKPOINT_FORMAT:
+            raise ValueError(
+                f"`checkpoint_dir` holds a checkpoint written by another version of ncprob ({path.name}), which this "
+                "one cannot go on from. Remove it or choose another directory."
+            )
+        if facts.get("identity") != self.identity:
             raise ValueError(
                 f"`checkpoint_dir` holds the checkpoint of another fit ({path.name}): settings, data or "
                 "starting weights differ. "

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -175,13 +175,38 @@ def index_batches(n: int, batch_size: int, seed: int, start: int, weights: Tenso
     per_epoch = n // size
     epoch, first = divmod(start, per_epoch)
     for e in itertools.count(epoch):
-        generator = torch.Generator().manual_seed((seed * 1_000_003 + e) % 2**63)
-        rows = torch.randperm(n, generator=generator)
-        if weights is not None:
-            rows = systematic_sample(weights, generator)[rows]
+        rows = _epoch(n, seed, e, weights)
         for b in range(first, per_epoch):
             yield rows[b * size : (b + 1) * size]
         first = 0
+
+
+def index_parts(n: int, sizes: Iterable[int], seed: int, start: int, weights: Tensor | None = None) -> Iterator[Tensor]:
+    """Row numbers of batches of given sizes, from number `start` on; one may go over many epochs of few rows.
+
+    Examples
+    --------
+    >>> [len(rows) for rows in index_parts(3, [2, 0, 7], seed=0, start=0)]
+    [2, 0, 7]
+    """
+    given = iter(sizes)
+    epoch, first = divmod(sum(itertools.islice(given, start)), n)
+    left = _epoch(n, seed, epoch, weights)[first:]
+    for size in given:
+        parts = [left]
+        for _ in range(-(-max(0, size - len(left)) // n)):
+            epoch += 1
+            parts.append(_epoch(n, seed, epoch, weights))
+        rows = torch.cat(parts)
+        left = rows[size:]
+        yield rows[:size]
+
+
+def _epoch(n: int, seed: int, epoch: int, weights: Tensor | None) -> Tensor:
+    """A permutation of n rows, or as many drawn by weight, in random order."""
+    generator = torch.Generator().manual_seed((seed * 1_000_003 + epoch) % 2**63)
+    rows = torch.randperm(n, generator=generator)
+    return rows if weights is None else systematic_sample(weights, generator)[rows]
 
 
 def systematic_sample(weights: Tensor, generator: torch.Generator, size: int | None = None) -> Tensor:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ class Spool:
     """Rows on disk in buckets; each row is its key, its number in the stream, then its columns."""
 
     def __init__(self, folder: Path, width: int, capacity: int, seed: int) -> None:
-        self.width, self.capacity = width, capacity
+        self.folder, self.width, self.capacity = folder, width, capacity
         n_buckets = min(MAX_BUCKETS, max(1, -(-2 * capacity * 8 * width // BUCKET_BYTES)))
         self._paths = [folder / f"bucket-{number}" for number in range(n_buckets)]
         self._random = np.random.default_rng([seed, 1])
@@ -49,7 +50,7 @@ class Spool:
         for number, path in enumerate(self._paths):
             part = rows[bucket == number]
             if len(part):
-                with path.open("ab") as file:
+                with self._writing(), path.open("ab") as file:
                     part.tofile(file)
                 self.counts[number] += len(part)
         while len(self) > 2 * self.capacity:
@@ -57,7 +58,8 @@ class Spool:
             for number, path in enumerate(self._paths):
                 part = self.bucket(number)
                 part = part[part[:, KEY] < self.below]
-                part.tofile(path)
+                with self._writing():
+                    part.tofile(path)
                 self.counts[number] = len(part)
 
     def bucket(self, number: int) -> Table:
@@ -69,7 +71,20 @@ class Spool:
     def renumber(self, maps: Mapping[int, Table]) -> None:
         """Replace whole numbers in some columns, see `renumbered`."""
         for number, path in enumerate(self._paths if maps else []):
-            renumbered(self.bucket(number), maps).tofile(path)
+            with self._writing():
+                renumbered(self.bucket(number), maps).tofile(path)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Tell what to do when the disk is full."""
+        try:
+            yield
+        except OSError as error:
+            needed = 8 * self.width * (2 * self.capacity + 2**17)  # rows that come at once are added before any leave
+            raise OSError(
+                f"rows for training could not be written to the temporary directory {self.folder} ({error}); up to "
+                f"{needed:,} bytes are needed. Make room there, or name another directory by the variable TMPDIR."
+            ) from error
 
     def fingerprint(self) -> str:
         """SHA-256 over all rows."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +16,7 @@ from ncprob.losses import LOSSES, MINIMUM_PAIRS, best_operator, orthonormality_p
 from ncprob.operator import SpectralOperator
 from ncprob.optimization import History, Runtime, Schedule, minimize
 from ncprob.pairs import Pairs, as_pairs
-from ncprob.partition import RanksHold, part_of
+from ncprob.partition import RanksHold, check_alike, part_of, ranks_of
 from ncprob.ranks import Ranks
 
 REFERENCE_ROWS = 8192  # training rows on which the closed-form operator of the cross-fitted loss is fitted
@@ -87,8 +88,10 @@ def train(
         What `pairs` and `validation_pairs` are when several processes train together, under `torchrun` or in a
         `torch.distributed` group. `"same"`: all ranks pass the same pairs and each computes a part of every batch, so
         that the result is that of one process but for rounding. `"own"`: every rank passes pairs of its own, and gives
-        to each batch in proportion to their weight. `"alone"`: this process trains by itself. `batch_size` counts the
-        rows of all ranks. Losses and gradients are those of the joined batch, see `ncprob.ranks`.
+        to each batch in proportion to their weight, on average over batches: a rank with few rows gives none to some.
+        DataLoaders decide their batches themselves and must do so in proportion, else they are refused. `"alone"`:
+        this process trains by itself. `batch_size` counts the rows of all ranks, but for DataLoaders. Settings must be
+        the same on all ranks. Losses and gradients are those of the joined batch, see `ncprob.ranks`.
 
     Examples
     --------
@@ -111,7 +114,11 @@ def train(
     )
     check_integer(random_state, "random_state", minimum=0)
     checkpoint = None if checkpoint_dir is None else Path(checkpoint_dir) / "operator"
+    facts = {"validation_pairs": validation_pairs, "checkpoint_dir": checkpoint_dir}  # whether there are any
     target = resolve_device(device)
+    alike = {"ranks": ranks, "loss": loss, "gamma": gamma, "gate_strength": gate_strength, "random_state": random_state}
+    alike |= {name: value is not None for name, value in facts.items()} | dataclasses.asdict(schedule)
+    check_alike(alike, ranks_of(ranks, target))
     data, together = part_of(as_pairs(pairs, target), ranks, target, batch_size=batch_size)
     held_out = None
     if validation_pairs is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -32,11 +31,12 @@ class FileReader:
         chunk_size: int,
     ) -> None:
         try:
-            self.mdtraj: Any = importlib.import_module("mdtraj")
+            import mdtraj
         except ImportError as error:
             raise ImportError(
                 "reading trajectory files needs mdtraj. Install it with: pip install 'ncprob[md]'"
             ) from error
+        self.mdtraj = mdtraj
         self.stride = check_integer(stride, "stride", minimum=1)
         self.chunk_size = check_integer(chunk_size, "chunk_size", minimum=1)
         self.transform, self.atoms = transform, atoms
