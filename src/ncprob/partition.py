@@ -22,7 +22,8 @@ UNEVEN = 0.05  # by how much the share of a rank in batches that it decides itse
 def ranks_of(hold: str, device: torch.device) -> Ranks:
     """The ranks that train together."""
     check_choice(hold, "ranks", get_args(RanksHold))
-    return ALONE if hold == "alone" else current_ranks(device)
+    ranks = ALONE if hold == "alone" else current_ranks(device)
+    return Ranks(ranks.group, own=True) if hold == "own" and ranks.size > 1 else ranks
 
 
 def check_alike(settings: dict[str, Any], ranks: Ranks) -> None:

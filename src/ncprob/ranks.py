@@ -13,6 +13,7 @@ also through sums of sums (means inside covariances).
 from __future__ import annotations
 
 import atexit
+import itertools
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -34,14 +35,17 @@ Result = TypeVar("Result")
 class Ranks:
     """The ranks of a `torch.distributed` group, or one process alone.
 
+    If each has rows of its `own`, these may follow another law than those of others, and no part of a batch may be that
+    of some ranks only.
+
     Examples
     --------
     >>> ALONE.size, ALONE.total(torch.ones(2))
     (1, [tensor([1., 1.])])
     """
 
-    def __init__(self, group: Any = None) -> None:
-        self.group = group
+    def __init__(self, group: Any = None, own: bool = False) -> None:
+        self.group, self.own = group, own
         self.rank = 0 if group is None else group.rank()
         self.size = 1 if group is None else group.size()
 
@@ -208,16 +212,31 @@ class JoinedRows:
         return slice(*cuts[self.ranks.rank]), JoinedRows(self.ranks, tuple(high - low for low, high in cuts))
 
     def halves(self) -> tuple[tuple[slice, JoinedRows], tuple[slice, JoinedRows]]:
-        """Two disjoint halves of equal size; an odd last row is in neither."""
+        """Two disjoint halves of equal size; an odd last row is in neither. Ranks with `own` rows give to both."""
         m = len(self) // 2
+        if self.ranks.own:
+            ends = [0, *(end // 2 for end in itertools.accumulate(self.counts))]
+            first = [high - low for low, high in itertools.pairwise(ends)]
+            second = [count - taken for count, taken in zip(self.counts, first, strict=True)]
+            if sum(second) > m:
+                second[max(range(len(second)), key=second.__getitem__)] -= 1
+            here = first[self.ranks.rank]
+            return (
+                (slice(0, here), JoinedRows(self.ranks, tuple(first))),
+                (slice(here, here + second[self.ranks.rank]), JoinedRows(self.ranks, tuple(second))),
+            )
         return self.part(0, m), self.part(m, 2 * m)
 
     def joined(self, *features: Tensor) -> list[Tensor]:
-        """Rows of all ranks, with gradients: the rows themselves travel, unlike with `total`."""
+        """Rows of all ranks, with gradients, `own` rows mixed: the rows themselves travel, unlike with `total`."""
         if self.ranks.size == 1:
             return list(features)
         before, after = sum(self.counts[: self.ranks.rank]), sum(self.counts[self.ranks.rank + 1 :])
-        return self.total(*(torch.nn.functional.pad(rows, (0, 0, before, after)) for rows in features))
+        rows = self.total(*(torch.nn.functional.pad(rows, (0, 0, before, after)) for rows in features))
+        if not self.ranks.own:
+            return rows
+        mixed = torch.randperm(len(self), generator=torch.Generator().manual_seed(len(self)))  # partners of any rank
+        return [each[mixed.to(each.device)] for each in rows]
 
 
 def shares(total: int, masses: Sequence[float]) -> list[int]:
