@@ -243,7 +243,7 @@ def test_places_that_fit_refuses_before_any_work(work, tmp_path, monkeypatch):
     assert "other files" in refused(*words, tmp_path)
     assert "is a file" in refused(*words, tmp_path / "mine")
     assert "cannot be written" in refused(*words, tmp_path / "mine" / "model")
-    assert "is a directory" in refused("fit", tmp_path, "--target", "price", "--out", tmp_path / "m")
+    assert "names none" in refused("fit", tmp_path, "--target", "price", "--out", tmp_path / "m")
     assert "does not exist" in refused("fit", "none.csv", "--target", "price", "--out", tmp_path / "m")
     with monkeypatch.context() as patch:
         patch.setattr(os, "access", lambda *_: False)
