@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import ncprob
 from ncprob import NCPRegressor, TimeLaggedPairs
-from ncprob.pairs import as_pairs
+from ncprob.pairs import IndexedPairs, as_pairs
 from ncprob.trajectory_files import FileReader
 from tests.helpers import small_operator
 
@@ -379,3 +379,10 @@ class TestFiles:
         ]:
             with pytest.raises(error, match=message):
                 call()
+
+
+def test_several_processes_can_share_a_batch():
+    pairs = TimeLaggedPairs([np.arange(5.0), np.arange(100.0, 104.0)], lag=2)
+    assert isinstance(pairs, IndexedPairs)
+    x, y = pairs.rows(torch.tensor([3, 1]))
+    assert (x[:, 0].tolist(), y[:, 0].tolist()) == ([100.0, 1.0], [102.0, 3.0])
