@@ -120,6 +120,7 @@ class Outcome:
     """A trained encoder's forecast of the test run with its scores."""
 
     forecast: Forecast
+    with_state: Array  # P(folded at t + lag | x_t) if the state itself joins the learned functions
     row: dict[str, Any]
     train: str  # fingerprints of the runs
     test: str
@@ -129,7 +130,8 @@ class Outcome:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as partial, partial.open("wb") as file:
             facts = {"row": json.dumps(self.row), "train": self.train, "test": self.test}
-            np.savez_compressed(file, **_columns(self.forecast), **facts)
+            state = np.asarray(self.with_state, np.float32)
+            np.savez_compressed(file, **_columns(self.forecast), with_state=state, **facts)
 
     @classmethod
     def load(cls, path: Path) -> Outcome:
@@ -137,7 +139,7 @@ class Outcome:
         with np.load(path, allow_pickle=False) as kept:
             forecast = Forecast(*(kept[name] for name in ("folded", "mean", "low", "high")))
             train, test = (str(kept[name]) if name in kept else "unknown" for name in ("train", "test"))
-            return cls(forecast, json.loads(str(kept["row"])), train, test)
+            return cls(forecast, kept["with_state"], json.loads(str(kept["row"])), train, test)
 
 
 def _columns(forecast: Forecast) -> dict[str, Any]:
@@ -250,8 +252,8 @@ def forecasted(operator: SpectralOperator, facts: dict[str, Any], train: Frames,
     pairs = TimeLaggedPairs(observed(operator, train), train.lag)
     columns = Columns()
     encoded = SpectralOperator(columns, columns, RANK).postprocess(pairs)
-    # Positions of Langevin dynamics in equilibrium are reversible.
-    kinetics = Kinetics(encoded, pairs, reversible=True, states=[is_folded])
+    kinetics = Kinetics(encoded, pairs, reversible=True)  # positions of Langevin dynamics in equilibrium are reversible
+    wider = Kinetics(encoded, pairs, reversible=True, states=[is_folded])
     x, y = TimeLaggedPairs(observed(operator, test), test.lag).tensors()
     laws = kinetics.distribution(x, watched_distance)
     low, high = laws.quantile(list(LEVELS)).mT
@@ -268,4 +270,5 @@ def forecasted(operator: SpectralOperator, facts: dict[str, Any], train: Frames,
     }
     known = {name: value for name, value in facts.items() if name not in ("frames", "validation")}
     scores = known | row | judged(forecast, Truth.of(test))
-    return Outcome(forecast, scores, train.fingerprint(), test.fingerprint())
+    with_state = wider.forecast(is_folded, x).numpy()
+    return Outcome(forecast, with_state, scores, train.fingerprint(), test.fingerprint())

@@ -80,6 +80,7 @@ def write_report(
     rows = [counted(happened)]
     rows += [{"method": method} | values for method, values in analysis.references(train, test).items()]
     forecasts = plain | {method: outcome.forecast for method, outcome in outcomes.items()}
+    forecasts |= {f"{method} + state": Forecast(outcome.with_state) for method, outcome in outcomes.items()}
     for method, forecast in forecasts.items():
         known = outcomes[method].row if method in outcomes else {"method": method}
         beyond = {} if method == RIVAL else analysis.brier_beyond(forecast, plain[RIVAL], happened)
