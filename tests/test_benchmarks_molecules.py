@@ -16,6 +16,7 @@ from benchmarks.molecules.analysis import Forecast, Truth
 from benchmarks.molecules.experiment import Outcome, Settings
 from benchmarks.molecules.frames import Frames
 from benchmarks.molecules.structure import Contacts, Structure
+from ncprob import SpectralOperator
 
 LEVEL, STRANDS = 0.5, 5  # nm between two strands of five beads
 
@@ -431,14 +432,25 @@ def test_thinned_frames_have_the_same_lag(runs):
             runs[0].thinned(bad)
 
 
-def test_with_the_state_forecasts_agree_with_counting_on_the_training_run(runs):
+class Noise(torch.nn.Module):
+    """Features that know nothing of the state: heights of the beads, which are noise."""
+
+    def forward(self, positions):
+        return 50 * positions[:, : experiment.RANK, 2]
+
+
+def test_with_the_state_even_noise_forecasts_as_counting_does(runs):
     """The state is among the functions of the closed form, so the means over both states are the counted ones."""
-    train = runs[0]
-    found = experiment.run(train, train, Settings("distances", steps=2, batch_size=64, device="cpu", progress=False))
+    train, encoder = runs[0], Noise()
+    operator = SpectralOperator(encoder, encoder, experiment.RANK)
+    found = experiment.forecasted(operator, {"method": "noise", "frames": train.fingerprint()}, train, train)
     scores = analysis.judged(Forecast(found.with_state), Truth.of(train))
     # symmetric statistics count each pair in both directions: 1 in n, and float32
     assert scores["p_fold_unfolded_gap"] == pytest.approx(0, abs=5e-3)
     assert scores["p_fold_folded_gap"] == pytest.approx(0, abs=5e-3)
+    # without it: an 8 × 8 matrix of noise of size 1/√3000 has a norm of 2·√(8/3000) = 0.10; P(folded) hardly differs
+    assert abs(found.row["sigma1"]) < 0.15
+    assert found.row["p_fold_unfolded_gap"] > 0.1
 
 
 def test_valley_between_two_modes():
