@@ -381,6 +381,9 @@ def test_report_writes_tables_and_picture(runs, outcome, tmp_path):
         methods = [row["method"] for row in csv.DictReader(file)]
     learned = {"distances", "distances + state"}
     assert {"counting, test run", "tICA", "MSM", "marginal", "two-state", "Q-bins"} | learned <= set(methods)
+    np.savez(tmp_path / "old.npz", folded=[0.5])
+    with pytest.raises(ValueError, match="written by an older version"):
+        Outcome.load(tmp_path / "old.npz")
     dataclasses.replace(outcome, test=outcome.train).save(tmp_path / "forecast-distances.npz")
     with pytest.raises(ValueError, match="The forecast of distances was made from other runs"):
         report.write_report(*runs, tmp_path, "long", **where)

@@ -137,8 +137,10 @@ class Outcome:
     def load(cls, path: Path) -> Outcome:
         """What `save` wrote."""
         with np.load(path, allow_pickle=False) as kept:
+            if "with_state" not in kept:
+                raise ValueError(f"{path} was written by an older version. Make it again with `train`.")
             forecast = Forecast(*(kept[name] for name in ("folded", "mean", "low", "high")))
-            train, test = (str(kept[name]) if name in kept else "unknown" for name in ("train", "test"))
+            train, test = str(kept["train"]), str(kept["test"])
             return cls(forecast, kept["with_state"], json.loads(str(kept["row"])), train, test)
 
 
