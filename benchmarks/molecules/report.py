@@ -162,6 +162,7 @@ def as_markdown(rows: list[dict[str, Any]]) -> str:
             text = "" if value is None else f"{100 * value:.1f} %" if "coverage" in name else f"{value:.3g}"
             text = f"{value:.3f}" if value is not None and ("p_" in name or name == "sigma1") else text
             text = f"{value:.4f}" if value is not None and name.startswith("brier") else text
+            text = f"{value:,}" if isinstance(value, int) else text
             if value is not None and name in DIFFERENCES:
                 text = f"{value:+.{DIFFERENCES[name]}f} ± {error:.{DIFFERENCES[name]}f}"
             elif error is not None and name.startswith("p_") and "brier" not in row:  # counting
