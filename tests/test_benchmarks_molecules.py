@@ -16,6 +16,7 @@ from benchmarks.molecules.analysis import Forecast, Truth
 from benchmarks.molecules.experiment import Outcome, Settings
 from benchmarks.molecules.frames import Frames
 from benchmarks.molecules.structure import Contacts, Structure
+from ncprob import SpectralOperator
 
 LEVEL, STRANDS = 0.5, 5  # nm between two strands of five beads
 
@@ -323,6 +324,10 @@ def test_references_see_the_two_states():
     found = analysis.references(train, test)
     assert found["MSM"]["sigma1"] == pytest.approx(0.85**10, abs=0.15)
     assert 0 < found["tICA"]["sigma1_train"] < 0.6
+    # A test run with frames five times as far apart has a fifth of the pairs, of the same lag.
+    thin = analysis.references(train, test.thinned(5))
+    assert thin["tICA"]["sigma1"] == pytest.approx(found["tICA"]["sigma1"], abs=0.1)
+    assert thin["tICA"]["sigma1_train"] == found["tICA"]["sigma1_train"]
 
 
 # ---------------------------------------------------------------- the experiment as a whole
@@ -364,21 +369,91 @@ def test_report_writes_tables_and_picture(runs, outcome, tmp_path):
     again = Outcome.load(tmp_path / "forecast-distances.npz")
     assert again.row == outcome.row
     np.testing.assert_allclose(again.forecast.low, outcome.forecast.low, rtol=1e-6)
-    guide = tmp_path / "guide.md"
-    guide.write_text(f"before\n{report.MARKS[0]}\nold\n{report.MARKS[1]}\nafter\n")
-    text = report.write_report(*runs, tmp_path, results=tmp_path / "results", pictures=tmp_path, guide=guide)
+    guide, (begin, end), other = tmp_path / "guide.md", report.marks("long"), "\n".join(report.marks("molecules"))
+    guide.write_text(f"{other}\nbefore\n{begin}\nold\n{end}\nafter\n")
+    where = {"results": tmp_path / "results", "pictures": tmp_path, "guide": guide}
+    text = report.write_report(*runs, tmp_path, "long", **where)
     assert "distances" in text
-    assert guide.read_text().startswith(f"before\n{report.MARKS[0]}\n| method |")
-    assert guide.read_text().endswith(f"|\n{report.MARKS[1]}\nafter\n")
-    assert (tmp_path / report.PICTURE).stat().st_size > 10_000
-    with (tmp_path / "results" / "molecules.csv").open() as file:
+    assert guide.read_text().startswith(f"{other}\nbefore\n{begin}\n| method |")
+    assert guide.read_text().endswith(f"|\n{end}\nafter\n")
+    assert (tmp_path / "long.png").stat().st_size > 10_000
+    with (tmp_path / "results" / "long.csv").open() as file:
         methods = [row["method"] for row in csv.DictReader(file)]
-    assert {"counting, test run", "tICA", "MSM", "marginal", "two-state", "Q-bins", "distances"} <= set(methods)
+    learned = {"distances", "distances + state"}
+    assert {"counting, test run", "tICA", "MSM", "marginal", "two-state", "Q-bins"} | learned <= set(methods)
+    np.savez(tmp_path / "old.npz", folded=[0.5])
+    with pytest.raises(ValueError, match="written by an older version"):
+        Outcome.load(tmp_path / "old.npz")
     dataclasses.replace(outcome, test=outcome.train).save(tmp_path / "forecast-distances.npz")
     with pytest.raises(ValueError, match="The forecast of distances was made from other runs"):
-        report.write_report(*runs, tmp_path, results=tmp_path / "results", pictures=tmp_path, guide=guide)
+        report.write_report(*runs, tmp_path, "long", **where)
+    with pytest.raises(ValueError, match="--name must be one that"):
+        report.write_report(*runs, tmp_path, "short", **where)
     with pytest.raises(FileNotFoundError, match="There is no forecast"):
         report.write_report(*runs, tmp_path / "results")
+
+
+def test_an_encoder_is_kept_for_other_forecasts(runs, tmp_path, capsys):
+    """The same forecast again from the files, and a line with the speed; three files in all."""
+    for name, run in zip(("train", "test"), runs, strict=True):
+        run.save(tmp_path / f"{name}.npz")
+    files = ["--train", str(tmp_path / "train.npz"), "--test", str(tmp_path / "test.npz"), "--out", str(tmp_path / "a")]
+    short = ["--steps", "3", "--batch-size", "64", "--device", "cpu"]
+    assert main(["train", "schnet-calpha", *files, *short]) == 0
+    forecast = tmp_path / "a" / "forecast-schnet-calpha.npz"
+    first = Outcome.load(forecast)
+    assert first.row["steps"] == 3
+    forecast.unlink()
+    assert main(["forecast", "schnet-calpha", *files]) == 0
+    again = Outcome.load(forecast)
+    assert again.row == first.row
+    np.testing.assert_array_equal(again.forecast.folded, first.forecast.folded)
+    np.testing.assert_array_equal(again.with_state, first.with_state)
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == [
+        "encoder-schnet-calpha.safetensors",
+        "forecast-schnet-calpha.npz",
+    ]
+    swapped = ["--train", str(tmp_path / "test.npz"), "--test", str(tmp_path / "train.npz"), "--out", files[-1]]
+    assert main(["forecast", "schnet-calpha", *swapped]) == 2
+    assert "trained on another run" in capsys.readouterr().err
+    assert main(["forecast", "schnet", *files]) == 2
+    assert "benchmarks.molecules train" in capsys.readouterr().err
+    speed = ["speed", "distances", "--train", files[1], *short, "--out", str(tmp_path / "speed.csv")]
+    assert main(speed) == 0
+    with (tmp_path / "speed.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    assert [(line["method"], line["steps"], line["device"]) for line in lines] == [("distances", "3", "cpu, 1 thread")]
+    assert all(float(line["steps_per_second"]) > 0 for line in lines)
+
+
+def test_thinned_frames_have_the_same_lag(runs):
+    thin = runs[0].thinned(5)
+    assert (thin.interval, thin.lag, len(thin)) == (10.0, 2, 600)
+    np.testing.assert_array_equal(thin.q, runs[0].q[::5])
+    for bad in (0, 3, 20):
+        with pytest.raises(ValueError, match="--every must divide the 10 frames of 2 ps"):
+            runs[0].thinned(bad)
+
+
+class Noise(torch.nn.Module):
+    """Features that know nothing of the state: heights of the beads, which are noise."""
+
+    def forward(self, positions):
+        return 50 * positions[:, : experiment.RANK, 2]
+
+
+def test_with_the_state_even_noise_forecasts_as_counting_does(runs):
+    """The state is among the functions of the closed form, so the means over both states are the counted ones."""
+    train, encoder = runs[0], Noise()
+    operator = SpectralOperator(encoder, encoder, experiment.RANK)
+    found = experiment.forecasted(operator, {"method": "noise", "frames": train.fingerprint()}, train, train)
+    scores = analysis.judged(Forecast(found.with_state), Truth.of(train))
+    # symmetric statistics count each pair in both directions: 1 in n, and float32
+    assert scores["p_fold_unfolded_gap"] == pytest.approx(0, abs=5e-3)
+    assert scores["p_fold_folded_gap"] == pytest.approx(0, abs=5e-3)
+    # without it: an 8 × 8 matrix of noise of size 1/√3000 has a norm of 2·√(8/3000) = 0.10; P(folded) hardly differs
+    assert abs(found.row["sigma1"]) < 0.15
+    assert found.row["p_fold_unfolded_gap"] > 0.1
 
 
 def test_valley_between_two_modes():

@@ -103,6 +103,46 @@ def test_powers_of_a_reversible_chain():
     np.testing.assert_allclose(kinetics.values[:2], exact, atol=0.04)
 
 
+@pytest.mark.parametrize("matrix", [REVERSIBLE, CYCLIC])
+@pytest.mark.parametrize("reversible", [False, True])
+def test_states_beside_features_that_cannot_tell_them_apart(matrix, reversible):
+    """One feature, the same for two of three states: with the states beside it the answer is what is counted."""
+    chain = Chain(matrix)
+    coarse = Lookup(torch.tensor([[1.0], [0.0], [0.0]]))
+    operator = SpectralOperator(coarse, coarse, 1).postprocess(chain.pairs)
+    counts = chain.counts + chain.counts.T if reversible else chain.counts
+    counted = counts / counts.sum(axis=1, keepdims=True)
+    before = torch.get_rng_state()
+    alone, beside = (Kinetics(operator, chain.pairs, reversible=reversible, states=s) for s in ((), chain.states[:2]))
+    assert torch.equal(torch.get_rng_state(), before)
+    # laws are carried by the y of the pairs, whose frequencies differ from symmetric ones by 1 in n
+    found = beside.transition_matrix(chain.states, **QUICK)
+    np.testing.assert_allclose(found.value, counted, atol=2e-3 if reversible else 1e-4)
+    x = torch.arange(3.0)[:, None]
+    forecast = torch.stack([beside.forecast(state, x) for state in chain.states], dim=1)
+    np.testing.assert_allclose(forecast, counted, atol=2e-3 if reversible else 1e-4)
+    assert np.abs(alone.transition_matrix(chain.states, **QUICK).value.numpy() - counted).max() > 0.1
+    assert len(beside.values) == 3
+    if reversible:
+        both = np.sqrt(counts.sum(axis=1))
+        exact = np.linalg.eigvalsh(counts / np.outer(both, both))
+        exact = exact[np.argsort(-np.abs(exact))][1:]
+        np.testing.assert_allclose(beside.values[:2], exact, atol=1e-5)
+
+
+def test_all_states_and_none_change_nothing_more():
+    """Indicators that add to one, one that is constant, features that span all: no direction is counted twice."""
+    chain = Chain(REVERSIBLE, n_frames=100)
+    plain = Kinetics(chain.operator, chain.pairs, reversible=True)
+    everything = [*chain.states, lambda z: z[:, 0] > -1]
+    wide = Kinetics(chain.operator, chain.pairs, reversible=True, states=everything)
+    np.testing.assert_allclose(wide.values[:2], plain.values[:2], atol=1e-5)
+    np.testing.assert_allclose(wide.values[2:], 0.0, atol=1e-6)
+    x = torch.arange(3.0)[:, None]
+    for state in chain.states:
+        np.testing.assert_allclose(wide.forecast(state, x), plain.forecast(state, x), atol=1e-5)
+
+
 def test_pairs_out_of_equilibrium_count_in_both_directions():
     """x always starts in the first state, so the means of x and y differ."""
     chain = Chain(REVERSIBLE, n_frames=2, n_trajectories=300)
@@ -285,6 +325,8 @@ def test_estimators_answer_the_same_questions():
         kinetics.distribution(rows, observable=np.abs)
     with pytest.raises(ValueError, match="`reversible` needs a SpectralOperator"):
         Kinetics(model, pairs, reversible=True)
+    with pytest.raises(ValueError, match="`states` needs a SpectralOperator"):
+        Kinetics(model, pairs, states=states)
     with pytest.raises(ValueError, match="`steps` must be 1"):
         kinetics.forecast((0.0, np.inf), rows, steps=2)
 
@@ -328,6 +370,14 @@ def test_bad_arguments():
         ),
         (lambda: kinetics.transition_matrix([lambda z: z[:, 0] > 99]), ValueError, "state 0 holds none"),
         (lambda: kinetics.transition_matrix(lambda z: z[:, 0] > 0), TypeError, "`states` must be a list"),
+        (lambda: kinetics.transition_matrix([]), ValueError, "`states` must hold at least one set"),
+        (
+            lambda: Kinetics(chain.operator, chain.pairs, states=chain.states[0]),
+            TypeError,
+            "`states` must be a list",
+        ),
+        (lambda: Kinetics(two, chain.pairs, states=chain.states), ValueError, "`model` must be whitened"),
+        (lambda: Kinetics(chain.operator, chain.pairs, states=[3]), TypeError, "`states` must be a"),
         (
             lambda: kinetics.transition_matrix([lambda z: z[:, 0]]),
             ValueError,

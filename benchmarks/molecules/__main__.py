@@ -4,6 +4,8 @@
     python -m benchmarks.molecules simulate backbone --ns 58 --seed 0
     python -m benchmarks.molecules frames molecules-output/backbone-0.dcd
     python -m benchmarks.molecules train schnet --train backbone-0.npz --test backbone-1.npz --epochs 100 --device cuda
+    python -m benchmarks.molecules forecast schnet --train backbone-0.npz --test backbone-1.npz  # again, as trained
+    python -m benchmarks.molecules speed schnet --train backbone-0.npz --steps 30
     python -m benchmarks.molecules report --train backbone-0.npz --test backbone-1.npz
 
 Systems: `backbone` and `calpha` are structure-based models of chignolin (40 backbone atoms, 10 beads), `alanine` is
@@ -18,14 +20,26 @@ import argparse
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.molecules import frames as frame_files
 from benchmarks.molecules import simulate as simulation
-from benchmarks.molecules.experiment import RECIPES, Settings, run
+from benchmarks.molecules.experiment import (
+    RECIPES,
+    Outcome,
+    Settings,
+    forecasted,
+    load_encoder,
+    save_encoder,
+    trained,
+)
+from benchmarks.records import RESULTS, Records
 
 OUT = Path("molecules-output")
 TRAIN_SEED, TEST_SEED = 0, 1
+SPEED = RESULTS / "molecules-speed.csv"
+SPEEDS = ["method", "device", "steps_per_second", "steps", "seconds", "batch_size", "parameters", "version"]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -60,24 +74,32 @@ def _parser() -> argparse.ArgumentParser:
     convert = commands.add_parser("frames", help="turn a trajectory of chignolin into one .npz file")
     convert.add_argument("trajectory", type=Path)
     convert.add_argument("--interval", type=float, help="ps between frames, if no JSON file beside says it")
+    convert.add_argument("--every", type=int, default=1, help="keep every so many frames")
     _add_pdb(convert)
     convert.add_argument("--out", type=Path, help="by default the same name with .npz")
     convert.set_defaults(command=_frames)
 
-    train = commands.add_parser("train", help="train an encoder, forecast the test run, write forecast and scores")
+    train = commands.add_parser("train", help="train an encoder, forecast the test run, write encoder and forecast")
     train.add_argument("encoder", choices=tuple(RECIPES))
     _add_runs(train)
-    train.add_argument("--steps", type=int, help="by default what the encoder needs on a CPU")
-    train.add_argument("--epochs", type=float, help="passes over the training pairs, instead of --steps")
-    train.add_argument("--batch-size", type=int, default=256)
-    train.add_argument("--gamma", type=float, default=1e-3)
-    train.add_argument("--learning-rate", type=float)
-    train.add_argument("--seed", type=int, default=0)
-    train.add_argument("--device", default="auto")
+    _add_training(train)
     train.set_defaults(command=_train)
 
-    report = commands.add_parser("report", help="write benchmarks/results/molecules*.csv and the picture")
+    forecast = commands.add_parser("forecast", help="forecast the test run again with the encoder that `train` wrote")
+    forecast.add_argument("encoder", choices=tuple(RECIPES))
+    _add_runs(forecast)
+    forecast.set_defaults(command=_forecast)
+
+    speed = commands.add_parser("speed", help="time some steps of training, append a line to a CSV file")
+    speed.add_argument("encoder", choices=tuple(RECIPES))
+    speed.add_argument("--train", type=Path, default=OUT / f"backbone-{TRAIN_SEED}.npz")
+    _add_training(speed)
+    speed.add_argument("--out", type=Path, default=SPEED)
+    speed.set_defaults(command=_speed)
+
+    report = commands.add_parser("report", help="write benchmarks/results/NAME*.csv and the picture")
     _add_runs(report)
+    report.add_argument("--name", default="molecules", help="of the tables, the picture and the place in the guide")
     report.set_defaults(command=_report)
 
     everything = commands.add_parser("all", help="all of the above")
@@ -90,6 +112,16 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_pdb(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pdb", type=Path, help="native structure, Protein Data Bank entry 5AWL")
+
+
+def _add_training(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--steps", type=int, help="by default what the encoder needs on a CPU")
+    parser.add_argument("--epochs", type=float, help="passes over the training pairs, instead of --steps")
+    parser.add_argument("--batch-size", type=int, default=256)
+    parser.add_argument("--gamma", type=float, default=1e-3)
+    parser.add_argument("--learning-rate", type=float)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="auto")
 
 
 def _add_runs(parser: argparse.ArgumentParser) -> None:
@@ -105,14 +137,35 @@ def _simulate(options: argparse.Namespace) -> None:
 
 def _frames(options: argparse.Namespace) -> None:
     out = options.out or options.trajectory.with_suffix(".npz")
-    frame_files.load(options.trajectory, options.interval, options.pdb).save(out)
+    frame_files.load(options.trajectory, options.interval, options.pdb).thinned(options.every).save(out)
     print(f"wrote {out}")
 
 
-def _train(options: argparse.Namespace) -> None:
+def _settings(options: argparse.Namespace) -> Settings:
     names = ("steps", "epochs", "batch_size", "gamma", "learning_rate", "seed", "device")
-    settings = Settings(options.encoder, **{name: getattr(options, name) for name in names})
-    outcome = run(frame_files.load(options.train), frame_files.load(options.test), settings)
+    return Settings(options.encoder, **{name: getattr(options, name) for name in names})
+
+
+def _encoder_file(options: argparse.Namespace) -> Path:
+    return Path(options.out) / f"encoder-{options.encoder}.safetensors"
+
+
+def _train(options: argparse.Namespace) -> None:
+    train, test = frame_files.load(options.train), frame_files.load(options.test)
+    operator, facts = trained(train, _settings(options))
+    save_encoder(operator, facts, _encoder_file(options))
+    _write_forecast(forecasted(operator, facts, train, test), options)
+
+
+def _forecast(options: argparse.Namespace) -> None:
+    path = _encoder_file(options)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is not there. Make it with `python -m benchmarks.molecules train`.")
+    train, test = frame_files.load(options.train), frame_files.load(options.test)
+    _write_forecast(forecasted(*load_encoder(path, train), train, test), options)
+
+
+def _write_forecast(outcome: Outcome, options: argparse.Namespace) -> None:
     out = options.out / f"forecast-{options.encoder}.npz"
     outcome.save(out)
     for name, value in outcome.row.items():
@@ -120,10 +173,21 @@ def _train(options: argparse.Namespace) -> None:
     print(f"wrote {out}", flush=True)
 
 
+def _speed(options: argparse.Namespace) -> None:
+    """The first steps prepare the device and are not counted."""
+    train, settings = frame_files.load(options.train), _settings(options)
+    trained(train, replace(settings, steps=5, epochs=None))
+    _, facts = trained(train, settings)
+    kept = Records(options.out, SPEEDS)
+    kept.append({name: f"{facts[name]:.5g}" if isinstance(facts[name], float) else facts[name] for name in SPEEDS})
+    print(f"{facts['method']}: {facts['steps_per_second']:.4g} steps a second, {facts['device']}")
+
+
 def _report(options: argparse.Namespace) -> None:
     from benchmarks.molecules.report import write_report  # draws: needs matplotlib, which `train` does not
 
-    print(write_report(frame_files.load(options.train), frame_files.load(options.test), options.out))
+    train, test = frame_files.load(options.train), frame_files.load(options.test)
+    print(write_report(train, test, options.out, options.name))
 
 
 def _all(options: argparse.Namespace) -> None:

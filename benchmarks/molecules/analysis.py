@@ -188,29 +188,34 @@ def timescale(sigma: float, lag: float) -> float:
 
 def references(train: Frames, test: Frames) -> dict[str, dict[str, float]]:
     """Leading values by tICA and by a Markov state model in its coordinates, learned on one run, tested on another."""
-    lag, time = train.lag, train.lag * train.interval
+    # The time between frames may differ.
+    lag, lag_later, time = (
+        train.lag,
+        test.lag,
+        train.lag * train.interval,
+    )
     features, later = contact_features(train), contact_features(test)
     mean, directions, values = tica(features, lag)
     slow, slow_later = (features - mean) @ directions[:, :COMPONENTS], (later - mean) @ directions[:, :COMPONENTS]
-    sigma = correlation(slow_later[:-lag, 0], slow_later[lag:, 0])
+    sigma = correlation(slow_later[:-lag_later, 0], slow_later[lag_later:, 0])
     found = {
         "tICA": {
             "sigma1_train": float(values[0]),
             "sigma1": sigma,
-            "sigma2": correlation(slow_later[:-lag, 1], slow_later[lag:, 1]),
+            "sigma2": correlation(slow_later[:-lag_later, 1], slow_later[lag_later:, 1]),
             "timescale": timescale(sigma, time),
         }
     }
     states = MiniBatchKMeans(MICROSTATES, random_state=0, n_init=1, batch_size=4096).fit(slow)
     learned = markov_values(states.predict(slow), lag, MICROSTATES)
-    tested = markov_values(states.predict(slow_later), lag, MICROSTATES)
+    tested = markov_values(states.predict(slow_later), lag_later, MICROSTATES)
     found["MSM"] = {
         "sigma1_train": float(learned[0]),
         "sigma1": float(tested[0]),
         "sigma2": float(tested[1]),
         "timescale": timescale(float(tested[0]), time),
     }
-    return found | deeptime_references(slow, slow_later, features, later, lag, time)
+    return found | deeptime_references((slow, slow_later), (features, later), (lag, lag_later), time)
 
 
 def markov_values(chain: Array, lag: int, n_states: int) -> Array:
@@ -225,9 +230,9 @@ def markov_values(chain: Array, lag: int, n_states: int) -> Array:
 
 
 def deeptime_references(
-    slow: Array, slow_later: Array, features: Array, later: Array, lag: int, time: float
+    slow: tuple[Array, Array], features: tuple[Array, Array], lags: tuple[int, int], time: float
 ) -> dict[str, dict[str, float]]:
-    """The same by deeptime, if it is installed."""
+    """The same by deeptime, if it is installed; of the training run and the test run."""
     try:
         from deeptime.clustering import KMeans
         from deeptime.decomposition import TICA
@@ -235,9 +240,9 @@ def deeptime_references(
         from deeptime.markov.msm import MaximumLikelihoodMSM
     except ImportError:
         return {}
-    model = TICA(lagtime=lag, dim=COMPONENTS).fit(features).fetch_model()
-    projected = model.transform(later)
-    sigma = correlation(projected[:-lag, 0], projected[lag:, 0])
+    model = TICA(lagtime=lags[0], dim=COMPONENTS).fit(features[0]).fetch_model()
+    projected = model.transform(features[1])
+    sigma = correlation(projected[: -lags[1], 0], projected[lags[1] :, 0])
     found = {
         "tICA (deeptime)": {
             "sigma1_train": float(model.singular_values[0]),
@@ -245,9 +250,9 @@ def deeptime_references(
             "timescale": timescale(sigma, time),
         }
     }
-    clusters = KMeans(MICROSTATES, fixed_seed=1, max_iter=20).fit(slow[::5]).fetch_model()
+    clusters = KMeans(MICROSTATES, fixed_seed=1, max_iter=20).fit(slow[0][::5]).fetch_model()
     values = []
-    for part in (slow, slow_later):
+    for part, lag in zip(slow, lags, strict=True):
         counts = TransitionCountEstimator(lagtime=lag, count_mode="sliding").fit(clusters.transform(part)).fetch_model()
         msm = MaximumLikelihoodMSM(reversible=True).fit(counts.submodel_largest()).fetch_model()
         values.append(msm.eigenvalues(3)[1:])

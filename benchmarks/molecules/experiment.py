@@ -1,6 +1,6 @@
 """Train an operator with a shared encoder on one run, forecast another run a lag ahead, judge the forecast.
 
-Needs torch, NumPy and scikit-learn only, so that it runs where an accelerator is.
+Needs what the library needs and nothing else, so that it runs where an accelerator is.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import ncprob
@@ -118,6 +120,7 @@ class Outcome:
     """A trained encoder's forecast of the test run with its scores."""
 
     forecast: Forecast
+    with_state: Array  # P(folded at t + lag | x_t) if the state itself joins the learned functions
     row: dict[str, Any]
     train: str  # fingerprints of the runs
     test: str
@@ -127,19 +130,40 @@ class Outcome:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as partial, partial.open("wb") as file:
             facts = {"row": json.dumps(self.row), "train": self.train, "test": self.test}
-            np.savez_compressed(file, **_columns(self.forecast), **facts)
+            state = np.asarray(self.with_state, np.float32)
+            np.savez_compressed(file, **_columns(self.forecast), with_state=state, **facts)
 
     @classmethod
     def load(cls, path: Path) -> Outcome:
         """What `save` wrote."""
         with np.load(path, allow_pickle=False) as kept:
+            if "with_state" not in kept:
+                raise ValueError(f"{path} was written by an older version. Make it again with `train`.")
             forecast = Forecast(*(kept[name] for name in ("folded", "mean", "low", "high")))
-            train, test = (str(kept[name]) if name in kept else "unknown" for name in ("train", "test"))
-            return cls(forecast, json.loads(str(kept["row"])), train, test)
+            train, test = str(kept["train"]), str(kept["test"])
+            return cls(forecast, kept["with_state"], json.loads(str(kept["row"])), train, test)
 
 
 def _columns(forecast: Forecast) -> dict[str, Any]:
     return {name: np.asarray(column, np.float32) for name, column in vars(forecast).items()}
+
+
+def save_encoder(operator: SpectralOperator, facts: dict[str, Any], path: Path) -> None:
+    """Write a trained encoder with the facts of its training to one .safetensors file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    weights = {name: tensor.cpu().contiguous() for name, tensor in operator.x_encoder.state_dict().items()}
+    with replacing(path) as partial:
+        save_file(weights, partial, metadata={"facts": json.dumps(facts)})
+
+
+def load_encoder(path: Path, frames: Frames) -> tuple[SpectralOperator, dict[str, Any]]:
+    """What `save_encoder` wrote, for frames of the same molecule."""
+    with safe_open(path, framework="pt") as kept:
+        facts = json.loads(kept.metadata()["facts"])
+        weights = {name: kept.get_tensor(name) for name in kept.keys()}  # noqa: SIM118, not a dict
+    encoder = RECIPES[facts["method"]].encoder(frames)
+    encoder.load_state_dict(weights)
+    return SpectralOperator(encoder, encoder, RANK), facts
 
 
 def trained(frames: Frames, settings: Settings) -> tuple[SpectralOperator, dict[str, Any]]:
@@ -174,6 +198,9 @@ def trained(frames: Frames, settings: Settings) -> tuple[SpectralOperator, dict[
     hook.remove()
     cpu = f"cpu, {max(threads)} thread{'s' if max(threads) > 1 else ''}"
     return operator, {
+        "method": settings.name,
+        "frames": frames.fingerprint(),
+        "validation": {"step": history.step, "loss": history.validation_loss},
         "steps": steps,
         "best_step": history.best_step,
         "seconds": seconds,
@@ -199,9 +226,8 @@ class Columns(nn.Module):
 @torch.no_grad()
 def observed(operator: SpectralOperator, frames: Frames, chunk_size: int = 4096) -> Tensor:
     """Features of every frame, encoded once, beside Q and the watched distance: a time series of a few columns."""
-    device = operator.left_mean.device
     parts = torch.as_tensor(frames.positions).split(chunk_size)
-    features = torch.cat([operator.x_encoder(part.to(device)).cpu() for part in parts])
+    features = torch.cat([operator.left_features(part).cpu() for part in parts])
     seen = torch.as_tensor(np.stack([frames.q, frames.distance], axis=1)).float()
     return torch.cat([features, seen], dim=1)
 
@@ -218,11 +244,18 @@ def watched_distance(table: Tensor) -> Tensor:
 
 def run(train: Frames, test: Frames, settings: Settings) -> Outcome:
     """Train on one run, forecast and judge on the other."""
-    operator, facts = trained(train, settings)
+    return forecasted(*trained(train, settings), train, test)
+
+
+def forecasted(operator: SpectralOperator, facts: dict[str, Any], train: Frames, test: Frames) -> Outcome:
+    """Forecast one run with an encoder that was trained on the other, and judge."""
+    if facts["frames"] != train.fingerprint():
+        raise ValueError(f"The encoder {facts['method']} was trained on another run than --train. Give that one.")
     pairs = TimeLaggedPairs(observed(operator, train), train.lag)
     columns = Columns()
     encoded = SpectralOperator(columns, columns, RANK).postprocess(pairs)
     kinetics = Kinetics(encoded, pairs, reversible=True)  # positions of Langevin dynamics in equilibrium are reversible
+    wider = Kinetics(encoded, pairs, reversible=True, states=[is_folded])
     x, y = TimeLaggedPairs(observed(operator, test), test.lag).tensors()
     laws = kinetics.distribution(x, watched_distance)
     low, high = laws.quantile(list(LEVELS)).mT
@@ -230,7 +263,6 @@ def run(train: Frames, test: Frames, settings: Settings) -> Outcome:
     before, after = kinetics.coordinates(x).numpy(), kinetics.coordinates(y).numpy()
     sigma = correlation(before[:, 0], after[:, 0])
     row = {
-        "method": settings.name,
         "sigma1_train": float(kinetics.values[0]),
         "sigma1": sigma,
         "sigma2": correlation(before[:, 1], after[:, 1]),
@@ -238,5 +270,7 @@ def run(train: Frames, test: Frames, settings: Settings) -> Outcome:
         "timescale_se": float(kinetics.timescales(1, time_step=train.interval).standard_error[0]),
         "irreversibility_p": kinetics.reversibility().p_value,
     }
-    scores = row | judged(forecast, Truth.of(test)) | facts
-    return Outcome(forecast, scores, train.fingerprint(), test.fingerprint())
+    known = {name: value for name, value in facts.items() if name not in ("frames", "validation")}
+    scores = known | row | judged(forecast, Truth.of(test))
+    with_state = wider.forecast(is_folded, x).numpy()
+    return Outcome(forecast, with_state, scores, train.fingerprint(), test.fingerprint())

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -70,6 +70,16 @@ class Frames:
         """The watched distance of every frame in nm."""
         first, second = self.calpha[list(WATCHED)]
         return np.linalg.norm(self.positions[:, first] - self.positions[:, second], axis=-1)
+
+    def thinned(self, every: int) -> Frames:
+        """Every so many frames; the lag must stay a multiple of the time between them."""
+        interval = self.interval * every
+        if every < 1 or abs(LAG / interval - round(LAG / interval)) > 1e-9:
+            raise ValueError(
+                f"--every must divide the {self.lag} frames of {self.interval:g} ps in the lag of {LAG:g} ps; got "
+                f"{every}. Choose another number."
+            )
+        return replace(self, positions=self.positions[::every], interval=interval)
 
     def fingerprint(self) -> str:
         """SHA-256 over positions, atoms, interval and contacts: what ties a forecast to its runs."""

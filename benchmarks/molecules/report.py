@@ -17,12 +17,11 @@ from benchmarks.molecules.structure import FOLDED, Array, events
 from benchmarks.records import RESULTS
 
 PICTURES = Path(__file__).resolve().parents[2] / "docs" / "images"
-PICTURE = "molecules.png"
 SHOWN = "schnet"  # the forecast in the picture
 RIVAL = "Q-bins"  # the baseline that is hardest to beat
 FEWEST = 50  # frames in a bin of the picture
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "molecules.md"
-MARKS = ("<!-- made by `make molecules` -->", "<!-- end -->")
+NAME = "molecules"
 HEADS = {
     "method": "method",
     "sigma1": "σ₁ on the test run",
@@ -52,11 +51,25 @@ SIMULATIONS = ["run", "frames", "ns", "folded", "foldings", "unfoldings", "valle
 SIMULATIONS += ["p_fold_unfolded", "p_fold_folded"]
 
 
+def marks(name: str) -> tuple[str, str]:
+    """Lines of the guide between which a table stands."""
+    return f"<!-- made by `python -m benchmarks.molecules report --name {name}` -->", "<!-- end -->"
+
+
 def write_report(
-    train: Frames, test: Frames, folder: Path, results: Path = RESULTS, pictures: Path = PICTURES, guide: Path = GUIDE
+    train: Frames,
+    test: Frames,
+    folder: Path,
+    name: str = NAME,
+    *,
+    results: Path = RESULTS,
+    pictures: Path = PICTURES,
+    guide: Path = GUIDE,
 ) -> str:
-    """Write molecules*.csv, the picture and the table of the guide; returns the main table as text."""
-    outcomes = {name: Outcome.load(path) for name in RECIPES if (path := folder / f"forecast-{name}.npz").exists()}
+    """Write NAME*.csv, the picture and the table of the guide; returns the main table as text."""
+    files = {recipe: folder / f"forecast-{recipe}.npz" for recipe in RECIPES}
+    outcomes = {recipe: Outcome.load(path) for recipe, path in files.items() if path.exists()}
+    place_in_guide(guide, name)
     if not outcomes:
         raise FileNotFoundError(
             f"There is no forecast in {folder}. Make one with `python -m benchmarks.molecules train {SHOWN}`."
@@ -65,21 +78,22 @@ def write_report(
     happened = Truth.of(test)
     plain = analysis.baselines(train, test)
     rows = [counted(happened)]
-    rows += [{"method": name} | values for name, values in analysis.references(train, test).items()]
-    forecasts = plain | {name: outcome.forecast for name, outcome in outcomes.items()}
-    for name, forecast in forecasts.items():
-        known = outcomes[name].row if name in outcomes else {"method": name}
-        beyond = {} if name == RIVAL else analysis.brier_beyond(forecast, plain[RIVAL], happened)
+    rows += [{"method": method} | values for method, values in analysis.references(train, test).items()]
+    forecasts = plain | {method: outcome.forecast for method, outcome in outcomes.items()}
+    forecasts |= {f"{method} + state": Forecast(outcome.with_state) for method, outcome in outcomes.items()}
+    for method, forecast in forecasts.items():
+        known = outcomes[method].row if method in outcomes else {"method": method}
+        beyond = {} if method == RIVAL else analysis.brier_beyond(forecast, plain[RIVAL], happened)
         rows.append(known | analysis.judged(forecast, happened) | beyond)
-    bins = [{"method": name} | line for name, f in forecasts.items() for line in analysis.reliability(f, happened)]
-    runs = [{"run": name} | simulated(frames) for name, frames in (("train", train), ("test", test))]
+    bins = [{"method": method} | line for method, f in forecasts.items() for line in analysis.reliability(f, happened)]
+    runs = [{"run": run} | simulated(frames) for run, frames in (("train", train), ("test", test))]
     results.mkdir(parents=True, exist_ok=True)
-    write_csv(results / "molecules.csv", SCORES, rows)
-    write_csv(results / "molecules-reliability.csv", RELIABILITY, bins)
-    write_csv(results / "molecules-simulation.csv", SIMULATIONS, runs)
+    write_csv(results / f"{name}.csv", SCORES, rows)
+    write_csv(results / f"{name}-reliability.csv", RELIABILITY, bins)
+    write_csv(results / f"{name}-simulation.csv", SIMULATIONS, runs)
     shown = SHOWN if SHOWN in outcomes else next(iter(outcomes))
-    draw(test, outcomes[shown].forecast, bins, shown, pictures / PICTURE)
-    update_guide(guide, as_markdown(rows))
+    draw(test, outcomes[shown].forecast, bins, shown, pictures / f"{name}.png")
+    update_guide(guide, name, as_markdown(rows))
     return as_text(rows)
 
 
@@ -148,6 +162,7 @@ def as_markdown(rows: list[dict[str, Any]]) -> str:
             text = "" if value is None else f"{100 * value:.1f} %" if "coverage" in name else f"{value:.3g}"
             text = f"{value:.3f}" if value is not None and ("p_" in name or name == "sigma1") else text
             text = f"{value:.4f}" if value is not None and name.startswith("brier") else text
+            text = f"{value:,}" if isinstance(value, int) else text
             if value is not None and name in DIFFERENCES:
                 text = f"{value:+.{DIFFERENCES[name]}f} ± {error:.{DIFFERENCES[name]}f}"
             elif error is not None and name.startswith("p_") and "brier" not in row:  # counting
@@ -157,10 +172,18 @@ def as_markdown(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def update_guide(path: Path, table: str) -> None:
+def place_in_guide(path: Path, name: str) -> tuple[int, int]:
+    """Where the table begins and ends; a name that the guide does not have is refused."""
+    text, (first, last) = path.read_text(), marks(name)
+    if first not in text:
+        raise ValueError(f"--name must be one that {path} has a place for, after {first!r}; got {name!r}.")
+    begin = text.index(first) + len(first)
+    return begin, text.index(last, begin)
+
+
+def update_guide(path: Path, name: str, table: str) -> None:
     """Put the table between its marks."""
-    text = path.read_text()
-    begin, end = text.index(MARKS[0]) + len(MARKS[0]), text.index(MARKS[1])
+    text, (begin, end) = path.read_text(), place_in_guide(path, name)
     path.write_text(f"{text[:begin]}\n{table}\n{text[end:]}")
 
 

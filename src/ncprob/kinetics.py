@@ -33,9 +33,19 @@ from ncprob.base import to_numpy
 from ncprob.distribution import ConditionalDistribution
 from ncprob.estimators import NCPRegressor
 from ncprob.lagged import TimeLaggedPairs
-from ncprob.lagged_laws import EstimatorLaws, OperatorLaws, Spectrum, State, as_trained, by_chunks, symmetrised
+from ncprob.lagged_laws import (
+    EstimatorLaws,
+    OperatorLaws,
+    Spectrum,
+    State,
+    as_trained,
+    by_chunks,
+    symmetrised,
+    with_states,
+)
 from ncprob.operator import SpectralOperator
 from ncprob.resampling import FEWEST_BLOCKS, Estimate, block_sums, bootstrap, check_blocks
+from ncprob.sets import Box
 
 __all__ = ["Estimate", "Kinetics", "Reversibility", "implied_timescales"]
 
@@ -92,6 +102,9 @@ class Kinetics:
         whitened anew with covariances that count every pair in both directions, ½(C_XX + C_YY) and ½(C_XY + C_YX)
         [2]_, so values are eigenvalues, left and right functions are the same, and several lags follow by powers.
         Asking about several lags warns if the pairs are clearly not reversible.
+    states : sequence of callables, Boxes or (low, high] tuples
+        For an operator: sets whose indicators join the learned functions in the closed-form part, so that forecasts
+        agree on average over each of them with what is counted in the pairs, see Notes.
     block_length : int, optional
         Number of neighbouring pairs that are resampled together for sampling errors. By default four times the slowest
         timescale, and at least the lag, with ten blocks at least.
@@ -103,6 +116,11 @@ class Kinetics:
     For an operator, the ratio 1 + Σ_k σ_k u_k(x) v_k(y) is averaged over the y of each state before it is cut off at
     zero, so that rare transitions are not made frequent by noise of single points; asking `distribution` for the
     probability of a set cuts off at every point first. The two differ where the model errs.
+
+    Learned functions hold the slow part of a set's indicator; its sharp edge, across which a process comes and goes, is
+    outside of their span. With eigenfunctions u_k of a reversible process, the part that a rank of d leaves out of
+    P(x_t ∈ A, x_{t+lag} ∈ A) is Σ_{k>d} σ_k ⟨u_k, 1_A⟩², so a model leaves sets a little too easily. `states` puts
+    their indicators into the span; the rest of the answers hardly changes.
 
     Sampling errors come from a bootstrap over blocks of neighbouring pairs (`ncprob.resampling`). For an operator, the
     closed-form part is computed again for every resample: means, covariances and singular values within the learned
@@ -133,6 +151,7 @@ class Kinetics:
         pairs: TimeLaggedPairs,
         *,
         reversible: bool = False,
+        states: Sequence[State] = (),
         block_length: int | None = None,
         chunk_size: int = 4096,
     ) -> None:
@@ -140,11 +159,15 @@ class Kinetics:
             raise TypeError(
                 f"`pairs` must be TimeLaggedPairs; got {type(pairs).__name__}. Make them from your trajectories."
             )
+        _check_list(states)
         self.pairs, self.reversible = pairs, reversible
         self._chunk_size = check_integer(chunk_size, "chunk_size", minimum=1)
         self._model: OperatorLaws | EstimatorLaws
         if isinstance(model, SpectralOperator):
-            spectrum = symmetrised(model, pairs, chunk_size) if reversible else as_trained(model)
+            if not reversible:
+                as_trained(model)  # refuses what is not whitened
+            wider = with_states(model, pairs, states, chunk_size) if states else model
+            spectrum = symmetrised(wider, pairs, chunk_size) if reversible else as_trained(wider)
             self._model = OperatorLaws(spectrum, pairs, chunk_size)
         elif isinstance(model, NCPRegressor):
             check_is_fitted(model)
@@ -152,6 +175,11 @@ class Kinetics:
                 raise ValueError(
                     "`reversible` needs a SpectralOperator whose x and y share one encoder; got an estimator. Train an "
                     "operator with `ncprob.train`."
+                )
+            if states:
+                raise ValueError(
+                    "`states` needs a SpectralOperator; got an estimator. Leave `states` out, or train an operator "
+                    "with `ncprob.train`."
                 )
             self._model = EstimatorLaws(model, pairs)
         else:
@@ -256,10 +284,9 @@ class Kinetics:
 
     def _indicators(self, states: Sequence[State], side: str) -> Tensor:
         """Which rows lie in which states, (n, k), float64; every state of x must be visited."""
-        if callable(states) or not states:
-            raise TypeError(
-                "`states` must be a list of callables, each a set of frames; got another object. Pass a list."
-            )
+        _check_list(states)
+        if not states:
+            raise ValueError("`states` must hold at least one set; got none. Pass a list of callables.")
         columns = torch.stack([self._model.inside(state, side) for state in states], dim=1).double()
         for number, visits in enumerate(columns.sum(dim=0).tolist()):
             if side == "x" and visits == 0:
@@ -420,6 +447,11 @@ class Kinetics:
         p_value = (1 + int((shuffled >= observed).sum())) / (1 + n_reversals)
         asymmetry = float(observed.clamp(min=0).sqrt() / even.norm().clamp(min=1e-300))
         return Reversibility(asymmetry, p_value)
+
+
+def _check_list(states: Any) -> None:
+    if callable(states) or isinstance(states, Box):
+        raise TypeError("`states` must be a list of callables, each a set of frames; got one set alone. Pass a list.")
 
 
 def _unknown_errors(found: Estimate, alone: Tensor) -> Estimate:

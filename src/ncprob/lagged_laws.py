@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ncprob.base import NCPEstimator, to_numpy
 from ncprob.conditioning import TrainingRows
@@ -64,6 +64,34 @@ def symmetrised(operator: SpectralOperator, pairs: TimeLaggedPairs, chunk_size: 
             return (operator.x_encoder(to_device(x, centre.device)) - centre) @ mix
 
     return Spectrum(values[order].clamp(-1, 1), features, features)
+
+
+class BesideStates(nn.Module):
+    """Functions that an operator has learned on one side, beside indicators of states."""
+
+    def __init__(self, operator: SpectralOperator, side: str, states: Sequence[State]) -> None:
+        super().__init__()
+        self.operator, self.side, self.states = operator, side, tuple(states)
+
+    def forward(self, frames: Any) -> Tensor:
+        """Features, shape (frames, rank + states)."""
+        learned = self.operator.left_features(frames) if self.side == "x" else self.operator.right_features(frames)
+        inside = [membership(state, frames, "states", lambda t: t) for state in self.states]
+        return torch.cat([learned, torch.stack(inside, dim=1).to(learned)], dim=1)
+
+
+@torch.no_grad()
+def with_states(
+    operator: SpectralOperator, pairs: TimeLaggedPairs, states: Sequence[State], chunk_size: int
+) -> SpectralOperator:
+    """The best operator in the span of the learned functions and the indicators of `states`, in closed form."""
+    left = BesideStates(operator, "x", states)
+    # A shared encoder stays shared: then functions of x serve for y as well.
+    right = left if operator.x_encoder is operator.y_encoder else BesideStates(operator, "y", states)
+    with torch.random.fork_rng(devices=[]):  # questions do not move the random numbers of whoever asks
+        wider = SpectralOperator(left, right, operator.rank + len(left.states)).to(operator.left_mean.device)
+    nn.init.zeros_(wider.log_values_root)  # whitening starts from these features as they are
+    return wider.postprocess(pairs, chunk_size=chunk_size)
 
 
 def by_chunks(function: Callable[[Any], Tensor], x: Any, size: int) -> Tensor:
