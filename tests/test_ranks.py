@@ -254,21 +254,27 @@ def launch(folder):
     """Three processes, of which the last one kills itself."""
     (folder / "bad").mkdir()
     (folder / "bad" / "operator.safetensors").write_bytes(b"no checkpoint")
+    statuses, errors = run_ranks("main", folder, 3)
+    assert statuses == [0, 0, -9], errors
+
+
+def run_ranks(scenario, folder, size):
+    """How the processes of a scenario of `ranks_worker` end, and what they complain of."""
     common = dict(os.environ)
     common["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     running = [
         subprocess.Popen(
-            [sys.executable, ranks_worker.__file__, str(folder)], env=common | {"RANK": str(rank)},
+            [sys.executable, ranks_worker.__file__, scenario, str(folder)], env=common | {"RANK": str(rank)},
             stderr=subprocess.PIPE, text=True,
         )
-        for rank in range(3)
+        for rank in range(size)
     ]  # fmt: skip
     try:
         errors = [process.communicate(timeout=120)[1] for process in running]
     finally:
         for process in running:
             process.kill()
-    assert [process.returncode for process in running] == [0, 0, -9], errors
+    return [process.returncode for process in running], errors
 
 
 @pytest.mark.parametrize("size", [2, 3])
@@ -344,6 +350,18 @@ def test_a_killed_rank_is_named_and_training_goes_on_from_its_checkpoint(found, 
     alone = trained("covariance", encoder=Killing)
     assert resumed["steps"] == alone["steps"]
     assert resumed["weights"] == pytest.approx(alone["weights"], rel=1e-6, abs=1e-7)
+
+
+def test_a_device_without_memory_on_one_rank_ends_all(tmp_path):
+    """Halving its batches, as one process does, would leave the ranks with different ones."""
+    statuses, errors = run_ranks("out_of_memory", tmp_path, 2)
+    assert statuses == [0, 0], errors
+    assert not any("ran out of memory" in error for error in errors)  # the warning of one process that goes on
+    first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
+    assert first.startswith("RuntimeError: Rank 0 of 2 cannot go on: rank 1 stopped")
+    assert second.startswith("OutOfMemoryError: Rank 1 of 2 ran out of memory while training the operator")
+    assert "batches of 50 rows" in second
+    assert "smaller `batch_size`" in second
 
 
 @pytest.mark.slow

@@ -143,6 +143,7 @@ def predict_files(
     left = [part for part in parts if part not in finished]
     if left:
         _check_columns(_loaded(question.model, question.checksum), parts, question)
+        _make(place)
     rows = _predict_all(left, len(finished), workers, None if progress == "auto" else not progress)
     return PredictedFiles([part.target for part in parts], len(finished), rows + sum(finished.values()))
 
@@ -186,10 +187,6 @@ def _root(path: str | os.PathLike[str]) -> Path:
 
 def _finished(parts: list[Part], out: Path, question: Question) -> dict[Part, int]:
     """Parts that are there, with their rows; other predictions in the same directory are refused."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f"`out` {out} cannot be a directory ({error.strerror}). Choose another.") from error
     planned = {part.target: part for part in parts}
     finished: dict[Part, int] = {}
     for there in sorted(file for file in out.rglob("*") if file.name.lower().endswith(PARQUET)):
@@ -203,6 +200,13 @@ def _finished(parts: list[Part], out: Path, question: Question) -> dict[Part, in
         if part is not None and told["ncprob"].get("file") == _stamp(part.file):
             finished[part] = told["rows"]
     return finished
+
+
+def _make(out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"`out` {out} cannot be a directory ({error.strerror}). Choose another.") from error
 
 
 def _told(part: Path) -> dict[str, Any] | None:
@@ -304,7 +308,8 @@ def _predict_all(left: list[Part], finished: int, workers: Workers, disable: boo
             bar.set_postfix(rows=f"{rows:,}")
     if faults:
         faults.sort(key=lambda fault: left.index(fault[0]))
-        others = f" So are {len(faults) - 1} more, the next {faults[1][0].file}." if len(faults) > 1 else ""
+        more = f" and {len(faults) - 2} more" if len(faults) > 2 else ""
+        others = f" Also at fault: {faults[1][0].file}{more}." if len(faults) > 1 else ""
         raise ValueError(f"{faults[0][1]}{others} Finished parts are kept: mend the files and call again.") from faults[
             0
         ][1]
