@@ -1,5 +1,6 @@
 """A local Ray with two workers trains what two processes of `torchrun` train, and predicts what one process does."""
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -10,7 +11,8 @@ import pytest
 import torch
 from helpers import gaussian_pairs
 from pyarrow import parquet
-from ranks_worker import QUICK, Killing, double_operator, flat, held_out_pairs, training_pairs
+from ranks_worker import KILLED_AT, QUICK, Killing, double_operator, flat, held_out_pairs, training_pairs
+from safetensors import safe_open
 
 from ncprob import NCPRegressor, predict_files, train
 from ncprob.cluster import train_on_ray
@@ -108,10 +110,10 @@ class KillingOnce(Killing):
         self.sign = sign
 
     def forward(self, x):
-        if self.training and self.calls + 1 == 10 and torch.distributed.is_initialized():
-            if torch.distributed.get_rank() == 1 and not Path(self.sign).exists():
-                Path(self.sign).touch()
-                os.environ["RANK"] = "2"  # the one that Killing means
+        now = self.training and self.calls + 1 == KILLED_AT and torch.distributed.is_initialized()
+        if now and torch.distributed.get_rank() == 1 and not Path(self.sign).exists():
+            Path(self.sign).touch()
+            os.environ["RANK"] = "2"  # the one that Killing means
         return super().forward(x)
 
 
@@ -123,17 +125,20 @@ def test_a_dead_worker_is_named_and_training_goes_on_from_the_checkpoint(ray, tm
         return operator
 
     pairs, settings = training_pairs(weighted=True), {"validation_pairs": held_out_pairs(), **QUICK}
-    with pytest.raises(RuntimeError, match="Rank 1 of 2 ended on Ray: .*with `checkpoint_dir` training goes on"):
+    with pytest.raises(RuntimeError, match=r"Rank 1 of 2 ended on Ray: .*with `checkpoint_dir` training goes on"):
         train_on_ray(fresh(), pairs, checkpoint_dir=tmp_path / "run", **settings)
-    (tmp_path / "run2").mkdir()
+    with safe_open(tmp_path / "run" / "operator.safetensors", framework="pt") as file:
+        before = json.loads(file.metadata()["ncprob"])["history"]
+    assert before["step"] == [4, 8]
     resumed = fresh()
     history = train_on_ray(resumed, pairs, checkpoint_dir=tmp_path / "run", **settings)
     assert history.n_steps == 16
+    assert history.seconds[:2] == before["seconds"]  # not done again
     (tmp_path / "killed").unlink()
     restarted = fresh()
     train_on_ray(restarted, pairs, checkpoint_dir=tmp_path / "run2", restarts=1, **settings)
     assert (tmp_path / "killed").exists()
-    expected = [value for value in flat(alone()[0])]
+    expected = flat(alone()[0])
     for operator in (resumed, restarted):
         assert flat(operator) == pytest.approx(expected, rel=1e-6, abs=1e-7)
 
@@ -149,7 +154,6 @@ def test_ray_predicts_files_as_one_process_does(ray, tmp_path):
     for part in range(3):
         parquet.write_table(table.slice(30 * part, 30), tmp_path / "in" / f"{part}.parquet")
     broken = tmp_path / "in" / "1.parquet"
-    broken.write_bytes(broken.read_bytes()[:200] + b"PAR1")
     asked = {"mean": True, "intervals": [0.9], "workers": "ray"}
     parquet.write_table(pa.table({"x": [1.0, np.nan]}), broken)
     with pytest.raises(ValueError, match=r"1\.parquet: column 'x' has a value that cannot be used .* row 2"):
