@@ -18,6 +18,8 @@ from ncprob.ranks import TIMEOUT
 from ncprob.training import train
 from ncprob.workers import connected_ray
 
+__all__ = ["train_on_ray"]
+
 HOLD = ("same", "own")
 
 
