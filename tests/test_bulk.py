@@ -230,6 +230,19 @@ def test_a_model_replaced_meanwhile_stops_at_once(model, files, tmp_path, monkey
         predict_files(model, files, tmp_path / "out", mean=True)
 
 
+def test_a_full_disk_stops_at_once(model, files, tmp_path, monkeypatch):
+    tried = []
+
+    def full(part):
+        tried.append(part)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(bulk, "predict_part", full)
+    with pytest.raises(OSError, match=r"0\.parquet was not predicted: .*No space left.*call again to go on"):
+        predict_files(model, files, tmp_path / "out")
+    assert len(tried) == 1
+
+
 # ---------------------------------------------------------------- bad input
 
 
@@ -242,7 +255,8 @@ def test_a_damaged_part_does_not_stop_the_others(model, files, tmp_path):
     assert predict_files(model, files, tmp_path / "out", mean=True, keep=["id"]).found == 2
 
 
-def test_values_that_cannot_be_used_are_told_with_file_and_row(model, files, tmp_path):
+def test_values_that_cannot_be_used_are_told_with_file_and_row(model, files, tmp_path, monkeypatch):
+    monkeypatch.setattr(bulk, "CHUNK", 3)
     table = homes(20, 1)
     for number, bad in ((0, np.nan), (1, None)):
         rooms = table["rooms"].to_pylist()

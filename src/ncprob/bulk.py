@@ -298,7 +298,8 @@ def _predict_all(left: list[Part], finished: int, workers: Workers, disable: boo
             if isinstance(result, ValueError | TypeError):
                 faults.append((part, result))
             elif isinstance(result, BaseException):
-                raise RuntimeError(
+                kind = OSError if isinstance(result, OSError) else RuntimeError  # full disks, lost processes; the rest
+                raise kind(
                     f"{part.file} was not predicted: {' '.join(str(result).split()) or type(result).__name__}. "
                     "Finished parts are kept: call again to go on."
                 ) from result

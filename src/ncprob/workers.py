@@ -73,9 +73,10 @@ def _in_processes(
     try:
         futures: dict[Future[Any], Item] = {pool.submit(function, item): item for item in items}
         for future in as_completed(futures):
-            yield futures[future], _tried(lambda done: done.result(), future)
-    except BrokenProcessPool as error:  # while items were still being handed out
-        raise RuntimeError("a worker process ended before it had anything to do") from error
+            result = _tried(lambda done: done.result(), future)
+            if isinstance(result, BrokenProcessPool):
+                result = ChildProcessError("a worker process ended without an answer: killed, or out of memory")
+            yield futures[future], result
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
