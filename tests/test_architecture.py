@@ -11,6 +11,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "ncprob"
 LAYERS = [
     ["_version", "_validation", "_files", "state", "expressions", "ranks"],
     [
+        "workers",
         "_laws",
         "linalg",
         "statistics",
@@ -48,8 +49,10 @@ LAYERS = [
     ["fitting", "frames", "persistence"],
     ["base", "calibration", "lagged", "profiles"],
     ["estimators", "lagged_laws"],
-    ["kinetics", "plotting", "scoring", "skpro"],
+    ["kinetics", "plotting", "scoring", "skpro", "cluster"],
     ["report", "demo", "benchmark", "questions"],
+    ["predictions"],
+    ["bulk"],
     ["commands"],
     ["cli"],
     ["__init__"],
@@ -77,6 +80,8 @@ NO_TORCH = {
     "tables",
     "expressions",
     "questions",
+    "predictions",
+    "bulk",
 }
 
 

@@ -312,6 +312,31 @@ def test_predict_defaults_parquet_and_standard_output(work):
     assert pq.read_table("p.parquet").column_names == ["price_mean"]
 
 
+def test_predict_many_files_to_a_directory(work, tmp_path):
+    (tmp_path / "in").mkdir()
+    rows = {name: read_table("homes.csv").values(name) for name in ("id", "rooms", "year built", "kind")}
+    table = pa.table({n: pa.array(v if n == "kind" else v.astype(float)) for n, v in rows.items()})
+    for part in range(2):
+        pq.write_table(table.slice(75 * part, 75), tmp_path / "in" / f"{part}.parquet")
+    words = (
+        "predict", "model", tmp_path / "in" / "*.parquet", "--mean", "--cdf", "-1", "20", "--keep", "id",
+        "--out", tmp_path / "out",
+    )  # fmt: skip
+    assert run(*words).stdout.startswith("150 rows in 2 files, in ")
+    assert run(*words).stdout.startswith("150 rows in 2 files, 2 of them were there, in ")
+    assert "another question" in refused(*words, "--std")
+    found = pq.read_table(tmp_path / "out")
+    assert found.column_names == ["id", "price_mean", "price_cdf_-1.0", "price_cdf_20.0"]
+    run("predict", "model", "homes.csv", "--mean", "--cdf", "-1", "20", "--out", tmp_path / "one.csv")
+    one = read_table(str(tmp_path / "one.csv"))
+    for name in one.names:
+        np.testing.assert_allclose(found[name].to_numpy(), one.numbers(name), rtol=1e-5, atol=1e-6)  # float32
+    assert "--out must name a directory" in refused(*words[:-2])
+    assert "--workers must be a number" in refused(*words, "--workers", "dask")
+    assert "`workers` must be at least 1" in refused(*words, "--workers", "0")
+    assert "--delimiter is for one csv file" in refused(*words, "--delimiter", ";")
+
+
 def test_predict_classes(work):
     lines = run("predict", "classes", "homes.csv", "--keep", "id").stdout.splitlines()
     assert lines[0] == "id,kind_predicted,kind_flat,kind_house,kind_loft"
@@ -361,7 +386,7 @@ def test_bad_models_outputs_and_levels(work, tmp_path, monkeypatch):
     assert "must be a directory" in refused("predict", "homes.csv", "homes.csv")
     assert "is a directory" in refused(*words, "--out", tmp_path)
     assert "no directory" in refused(*words, "--out", tmp_path / "a" / "b.csv")
-    assert "is a directory" in refused("predict", "model", tmp_path)
+    assert "names none" in refused("predict", "model", tmp_path, "--out", tmp_path / "out")
     assert "no column 'idd'. Did you mean 'id'" in refused(*words, "--keep", "idd")
     assert "strictly between 0 and 1" in refused(*words, "--quantiles", "5", "0.5")
     assert "strictly between 0 and 1" in refused(*words, "--interval", "1")

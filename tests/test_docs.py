@@ -48,7 +48,7 @@ def test_modules_named_in_the_readme_are_there_after_import():
 
 
 @pytest.mark.parametrize(
-    "module", ["", "datasets", "guarantees", "kinetics", "metrics", "molecules", "plotting", "report"]
+    "module", ["", "cluster", "datasets", "guarantees", "kinetics", "metrics", "molecules", "plotting", "report"]
 )
 def test_public_names_are_in_the_reference(module):
     public = importlib.import_module(f"ncprob.{module}".rstrip(".")).__all__

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from ranks_worker import UNEVEN, Killing, double_operator, loss_and_gradient, own_rows, trained
 from torch.utils.data import DataLoader, TensorDataset
 
+from ncprob import NCPRegressor
 from ncprob.losses import LOSSES, best_operator, orthonormality_penalty
 from ncprob.pairs import DatasetPairs, LoaderPairs, TensorPairs
 from ncprob.partition import OwnPairs
@@ -344,6 +345,27 @@ def test_a_killed_rank_is_named_and_training_goes_on_from_its_checkpoint(found, 
     alone = trained("covariance", encoder=Killing)
     assert resumed["steps"] == alone["steps"]
     assert resumed["weights"] == pytest.approx(alone["weights"], rel=1e-6, abs=1e-7)
+
+
+def test_a_device_without_memory_on_one_of_two_ranks_ends_both(found):
+    """Halving its batches, as one process does, would leave the ranks with different ones."""
+    first, second = (rank["memory"] for rank in found[1])
+    assert first.startswith("RuntimeError: Rank 0 of 2 cannot go on: rank 1 stopped")
+    assert second.startswith("OutOfMemoryError: Rank 1 of 2 ran out of memory while training the operator")
+    assert "batches of 50 rows" in second
+    assert "smaller `batch_size`" in second
+
+
+def test_estimators_fit_alone_on_every_rank_of_torchrun(monkeypatch):
+    """No group is formed, for which a rank that does not fit would be missed, and all ranks get the same model."""
+    x, y = (tensor[:, 0].numpy() for tensor in gaussian_pairs(100))
+    quick = {"coordinates": "raw", "max_steps": 20, "random_state": 0, "progress": False}
+    expected = NCPRegressor(**quick).fit(x[:, None], y).predict(x[:, None])
+    for name, value in (("RANK", "1"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "localhost"), ("MASTER_PORT", "1")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("ncprob.ranks._form_group", lambda device: pytest.fail("a group was formed"))
+    found = NCPRegressor(**quick).fit(x[:, None], y).predict(x[:, None])
+    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.slow

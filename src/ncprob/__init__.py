@@ -1,7 +1,8 @@
 """ncprob: learn a conditional distribution once, then ask it anything."""
 
-from ncprob import datasets, metrics, molecules, plotting, report, scoring
+from ncprob import cluster, datasets, metrics, molecules, plotting, report, scoring
 from ncprob._version import __version__
+from ncprob.bulk import predict_files
 from ncprob.distribution import ConditionalDistribution
 from ncprob.estimators import NCPClassifier, NCPRegressor
 from ncprob.kinetics import Kinetics
@@ -20,11 +21,13 @@ __all__ = [
     "SpectralOperator",
     "TimeLaggedPairs",
     "__version__",
+    "cluster",
     "datasets",
     "load",
     "metrics",
     "molecules",
     "plotting",
+    "predict_files",
     "report",
     "scoring",
     "train",

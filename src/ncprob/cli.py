@@ -236,25 +236,37 @@ def predict(
     interval: Interval = None,
     mean: Mean = False,
     std: Std = False,
+    cdf: Annotated[list[float] | None, typer.Option(help="Values t for P(target ≤ t), one or several.")] = None,
     keep: Annotated[list[str] | None, typer.Option(help="Columns of the table to write too; '*' for all.")] = None,
-    out: Annotated[str, typer.Option(help="File to write: csv, csv.gz or parquet; - is standard output.")] = "-",
+    out: Annotated[
+        str, typer.Option(help="File to write: csv, csv.gz or parquet; - is standard output. A directory for many.")
+    ] = "-",
+    workers: Annotated[
+        str, typer.Option(help="Processes to share many files out over, or ray for a Ray cluster.")
+    ] = "1",
     delimiter: Delimiter = None,
 ) -> None:
     """Predict the rows of a table: means, quantiles, intervals, or probabilities of classes.
 
     Without options it writes the mean and the 5, 50 and 95 % quantiles. Columns that the model does not know are
-    not looked at.
+    not looked at. A directory or a pattern of Parquet files gives a directory of Parquet files, one for each; started
+    again, it goes on where it was stopped.
 
     Examples:
 
         ncprob predict model/ new.csv --quantiles 0.05 0.5 0.95 --interval 0.9 --out predictions.csv
 
         ncprob predict model/ new.parquet --mean --keep id --out predictions.parquet
+
+        ncprob predict model/ 'in/*.parquet' --mean --cdf 20 30 --out out/ --workers 4
     """
     from ncprob import commands, questions
 
-    wanted = questions.Wanted(mean, std, quantiles or (), interval or ())
-    commands.predict(model, data, wanted, out, keep or (), delimiter)
+    wanted = questions.Wanted(mean, std, quantiles or (), interval or (), cdf or ())
+    if commands.many_files(data):
+        commands.predict_many(model, data, wanted, out, keep or (), delimiter, workers, typer.echo)
+    else:
+        commands.predict(model, data, wanted, out, keep or (), delimiter)
 
 
 @app.command(cls=SeveralValues)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +14,16 @@ from tqdm.auto import tqdm
 
 from ncprob import frames, storage
 from ncprob._files import check_writable
+from ncprob.bulk import predict_files
 from ncprob.datafiles import find_files
 from ncprob.estimators import NCPClassifier, NCPRegressor
 from ncprob.persistence import load
-from ncprob.questions import DEFAULT_LEVELS, Model, Say, Wanted, check_no_moments
+from ncprob.predictions import CHUNK, Columns, answers, input_names
+from ncprob.questions import Model, Say, Wanted
 from ncprob.report import write_report
 from ncprob.report.baselines import Scores, headline_scores
 from ncprob.report.study import Study
 from ncprob.tables import STANDARD, Table, read_table, write_table
-
-CHUNK = 16384  # rows predicted at once: bounds memory
-Columns = dict[str, NDArray[Any]]
-
 
 # -------------------------------------------------------------------- fit
 
@@ -67,7 +65,7 @@ class FitSettings:
 def fit(data: str, roles: Roles, settings: FitSettings, say: Say) -> None:
     """Fit a model on a table, save it and say how good it is."""
     storage.check_target(settings.out)
-    if _many_files(data):
+    if many_files(data):
         _fit_files(data, roles, settings, say)
         return
     table = read_table(data, settings.delimiter)
@@ -105,7 +103,7 @@ def fit(data: str, roles: Roles, settings: FitSettings, say: Say) -> None:
     say(f"Saved to {settings.out}")
 
 
-def _many_files(data: str) -> bool:
+def many_files(data: str) -> bool:
     """Whether a name is a directory or a pattern rather than a file."""
     return Path(data).is_dir() or (not Path(data).exists() and any(mark in data for mark in "*?["))
 
@@ -223,59 +221,37 @@ def predict(
     parts = []
     for start in tqdm(range(0, len(table), CHUNK), desc="predicting", disable=None, leave=False):
         rows = slice(start, start + CHUNK)
-        X = frames.join_columns({name: column[rows] for name, column in columns.items()})
-        parts.append(
-            _class_answers(model, X, wanted) if isinstance(model, NCPClassifier) else _answers(model, X, wanted)
-        )
-    answers = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    write_table({**{name: column for name, column in kept.items() if name not in answers}, **answers}, out)
+        parts.append(answers(model, {name: column[rows] for name, column in columns.items()}, wanted))
+    found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    write_table({**{name: column for name, column in kept.items() if name not in found}, **found}, out)
+
+
+def predict_many(
+    path: str,
+    data: str,
+    wanted: Wanted,
+    out: str,
+    keep: Sequence[str],
+    delimiter: str | None,
+    workers: str,
+    say: Say,
+) -> None:
+    """Write predictions for many files to a directory."""
+    if out == STANDARD:
+        raise ValueError(f"--out must name a directory for the predictions, as {data} names several files. Name one.")
+    if delimiter is not None:
+        raise ValueError(f"--delimiter is for one csv file; {data} names several files. Leave it out.")
+    if workers != "ray" and not workers.isdecimal():
+        raise ValueError(f"--workers must be a number of processes or ray; got {workers!r}. Choose one of these.")
+    shared = "ray" if workers == "ray" else int(workers)
+    done = predict_files(path, data, out, **asdict(wanted), keep=keep, workers=shared)  # type: ignore[arg-type]
+    before = f", {done.found} of them were there" if done.found else ""
+    say(f"{done.rows:,} rows in {len(done.parts)} files{before}, in {out}")
 
 
 def model_columns(model: Model, table: Table) -> Columns:
-    """The columns of a table that a model was fitted on, in its order; others are not looked at."""
-    names = list(getattr(model, "feature_names_in_", []))
-    if not names:
-        if len(table.names) != model.n_features_in_:
-            raise ValueError(
-                f"{table.source} must have {model.n_features_in_} columns, as many as X in fit, which had no names; "
-                f"it has {len(table.names)}. Leave out the others."
-            )
-        names = table.names
-    absent = [name for name in names if name not in table.names]
-    if len(absent) > 1:
-        listed = ", ".join(map(repr, absent[:5])) + (", …" if len(absent) > 5 else "")
-        raise ValueError(f"{table.source} lacks {len(absent)} columns of the model: {listed}. Add them.")
-    return _columns(table, names, set(model.categories_))
-
-
-def _answers(model: NCPRegressor, X: Any, wanted: Wanted) -> Columns:
-    """Mean and quantiles unless something else is asked for."""
-    law = model.predict_distribution(X)
-    answers: Columns = {}
-    if wanted.mean or wanted.nothing:
-        answers |= _named(model, ["mean"], law.mean())
-    if wanted.std:
-        answers |= _named(model, ["std"], law.std())
-    levels = wanted.quantiles or (DEFAULT_LEVELS if wanted.nothing else ())
-    if levels:
-        answers |= _named(model, levels, model.predict_quantiles(X, alpha=list(levels)))
-    if wanted.intervals:
-        ends = [f"{coverage}_{end}" for coverage in wanted.intervals for end in ("lower", "upper")]
-        answers |= _named(model, ends, model.predict_interval(X, coverage=list(wanted.intervals)))
-    return answers
-
-
-def _named(model: NCPRegressor, what: Sequence[Any], answer: Any) -> Columns:
-    """Columns of an answer, which has all of `what` for the first target, then for the second, …"""
-    names = [f"{target}_{each}" for target in frames.target_labels(model) for each in what]
-    return dict(zip(names, np.asarray(answer).reshape(len(answer), -1).T, strict=True))
-
-
-def _class_answers(model: NCPClassifier, X: Any, wanted: Wanted) -> Columns:
-    check_no_moments(wanted)
-    chances, name = model.predict_proba(X), frames.target_labels(model)[0]
-    labels = model.classes_[chances.argmax(axis=1)]
-    return {f"{name}_predicted": labels} | {f"{name}_{label}": chances[:, k] for k, label in enumerate(model.classes_)}
+    """The columns of a table that a model was fitted on, in its order."""
+    return _columns(table, input_names(model, table.source, table.names), set(model.categories_))
 
 
 # -------------------------------------------------------------------- report

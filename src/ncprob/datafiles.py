@@ -10,7 +10,7 @@ import re
 import warnings
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -178,42 +178,104 @@ class FileTable:
     ) -> NDArray[np.float64]:
         import pyarrow
 
-        if values.null_count:
-            first = line + int(np.argmax(values.is_null().to_numpy(zero_copy_only=False))) + 1
+        if name not in codes:
+            return _numbers(file, name, values, line, weights=name == self.roles.weights)
+        _check_present(file, name, values, line)
+        known, values = codes[name], values.cast(pyarrow.string()).dictionary_encode()
+        words = values.dictionary.to_pylist()
+        number = np.array([known.setdefault(word, len(known)) for word in words], dtype=np.float64)
+        if len(known) > MAX_LEVELS:
             raise ValueError(
-                f"{file}: column {name!r} has missing values, first in row {first}. Fill or leave out these rows."
+                f"{file}: column {name!r} has more than {MAX_LEVELS:,} different texts; categories are expected. "
+                "`drop` it, or write numbers with a decimal point."
             )
-        if name in codes:
-            known, values = codes[name], values.cast(pyarrow.string()).dictionary_encode()
-            words = values.dictionary.to_pylist()
-            number = np.array([known.setdefault(word, len(known)) for word in words], dtype=np.float64)
-            if len(known) > MAX_LEVELS:
-                raise ValueError(
-                    f"{file}: column {name!r} has more than {MAX_LEVELS:,} different texts; categories are expected. "
-                    "`drop` it, or write numbers with a decimal point."
-                )
-            index = values.indices.to_numpy(zero_copy_only=False)
-            counts = np.bincount(index, minlength=len(words))
-            self.levels[name].update({word: int(count) for word, count in zip(words, counts, strict=True)})
-            return number[index]
-        column = values.cast(pyarrow.float64(), safe=False).to_numpy(zero_copy_only=False)  # integers beyond 2⁵³ round
-        bad = ~np.isfinite(column)
-        if name == self.roles.weights:
-            bad |= column < 0
-        if bad.any():
-            what = "weights must be finite and not negative" if name == self.roles.weights else "NaN or infinity"
-            raise ValueError(
-                f"{file}: column {name!r} has a value that cannot be used ({what}), first in row "
-                f"{line + int(bad.argmax()) + 1}. Mend or leave out these rows."
-            )
-        large = np.abs(column) > LARGEST
-        if large.any() and name != self.roles.weights:  # as in `fit`
-            first = line + int(large.argmax()) + 1
-            raise ValueError(
-                f"{file}: column {name!r} must not exceed {LARGEST:g} in size, or its variance is no number; it does "
-                f"in row {first}. Rescale it, for example to other units or logarithms."
-            )
-        return column
+        index = values.indices.to_numpy(zero_copy_only=False)
+        counts = np.bincount(index, minlength=len(words))
+        self.levels[name].update({word: int(count) for word, count in zip(words, counts, strict=True)})
+        return number[index]
+
+
+def schema_of(file: Path) -> Any:
+    """Columns of a Parquet file with their types, each named once."""
+    pyarrow = _arrow()
+    try:
+        schema = pyarrow.parquet.read_schema(file)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise unreadable(file, error) from error
+    _check_names(file, schema.names)
+    return schema
+
+
+def kind_of(type_: Any) -> str:
+    """What a column of a type holds: numbers, text, nothing, or the name of the type."""
+    types = _arrow().types
+    if types.is_dictionary(type_):
+        return kind_of(type_.value_type)
+    if types.is_string(type_) or types.is_large_string(type_):
+        return "text"
+    numeric = types.is_integer(type_) or types.is_floating(type_) or types.is_boolean(type_) or types.is_decimal(type_)
+    return "numbers" if numeric else "nothing" if types.is_null(type_) else str(type_)
+
+
+def read_inputs(
+    file: Path, inputs: Sequence[str], text: Collection[str], also: Sequence[str] = (), rows: int = BATCH_ROWS
+) -> Iterator[tuple[dict[str, NDArray[Any]], Any]]:
+    """Inputs of a Parquet file as arrays, checked, `rows` at a time; beside them the record batch, which has `also`."""
+    line = 0
+    for batch in _batches(file, list(dict.fromkeys([*inputs, *also])), set(text), rows):
+        read = {name: _words if name in text else _numbers for name in inputs}
+        yield {name: read[name](file, name, batch.column(name), line) for name in inputs}, batch
+        line += batch.num_rows
+
+
+def _check_present(file: Path, name: str, values: Any, line: int) -> None:
+    if values.null_count:
+        first = line + int(np.argmax(values.is_null().to_numpy(zero_copy_only=False))) + 1
+        raise ValueError(
+            f"{file}: column {name!r} has missing values, first in row {first}. Fill or leave out these rows."
+        )
+
+
+def _words(file: Path, name: str, values: Any, line: int) -> NDArray[Any]:
+    """A column as text; codes may be numbers."""
+    _check_present(file, name, values, line)
+    return np.array([str(value) for value in values.to_pylist()], dtype=object)
+
+
+def _numbers(file: Path, name: str, values: Any, line: int, weights: bool = False) -> NDArray[np.float64]:
+    """A column of numbers; values that cannot be used are told with their row."""
+    import pyarrow
+
+    _check_present(file, name, values, line)
+    column = values.cast(pyarrow.float64(), safe=False).to_numpy(zero_copy_only=False)  # integers beyond 2⁵³ round
+    bad = ~np.isfinite(column)
+    if weights:
+        bad |= column < 0
+    if bad.any():
+        what = "weights must be finite and not negative" if weights else "NaN or infinity"
+        raise ValueError(
+            f"{file}: column {name!r} has a value that cannot be used ({what}), first in row "
+            f"{line + int(bad.argmax()) + 1}. Mend or leave out these rows."
+        )
+    large = np.abs(column) > LARGEST
+    if large.any() and not weights:  # as in `fit`
+        first = line + int(large.argmax()) + 1
+        raise ValueError(
+            f"{file}: column {name!r} must not exceed {LARGEST:g} in size, or its variance is no number; it does "
+            f"in row {first}. Rescale it, for example to other units or logarithms."
+        )
+    return column
+
+
+def unreadable(file: Path, error: BaseException) -> ValueError:
+    """The error of a file that is damaged or no table."""
+    return ValueError(f"{file} cannot be read: {_first_line(error)}. Get or write it again.")
+
+
+def _check_names(file: Path, names: Sequence[str]) -> None:
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise ValueError(f"{file} has several columns named {twice[0]!r}. Give each its own name.")
 
 
 def _listed(names: Any) -> str:
@@ -227,17 +289,20 @@ def _arrow() -> Any:
         import pyarrow.csv
         import pyarrow.parquet
     except ImportError as error:
-        raise ImportError("to fit from files, pyarrow is needed: pip install 'ncprob[files]'") from error
+        raise ImportError("for tables in many files pyarrow is needed: pip install 'ncprob[files]'") from error
     return pyarrow
 
 
 def _kinds(file: Path) -> dict[str, str]:
     """Columns of a file and what they hold: numbers, text or another type."""
+    schema = schema_of(file) if file.name.lower().endswith(PARQUET) else _csv_schema(file)
+    return {name: kind_of(schema.field(name).type) for name in schema.names}
+
+
+def _csv_schema(file: Path) -> Any:
     pyarrow = _arrow()
     try:
-        if file.name.lower().endswith(PARQUET):
-            schema = pyarrow.parquet.read_schema(file)
-        elif _is_empty(file):  # which pyarrow refuses in some forms
+        if _is_empty(file):  # which pyarrow refuses in some forms
             with _text(file) as lines:
                 header = next(lines)
             names = next(csv.reader([header], delimiter=delimiter_of(header)))
@@ -246,12 +311,9 @@ def _kinds(file: Path) -> dict[str, str]:
             with _open_csv(file, None) as reader:
                 schema = reader.schema
     except (pyarrow.ArrowException, OSError, EOFError, zlib.error) as error:
-        raise ValueError(f"{file} cannot be read: {_first_line(error)}. Get or write it again.") from error
-    names = schema.names
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        raise ValueError(f"{file} has several columns named {twice[0]!r}. Give each its own name.")
-    return {name: _kind(schema.field(name).type) for name in names}
+        raise unreadable(file, error) from error
+    _check_names(file, schema.names)
+    return schema
 
 
 def _is_empty(file: Path) -> bool:
@@ -262,23 +324,13 @@ def _is_empty(file: Path) -> bool:
         return bool(next(lines, "").strip()) and not any(line.strip() for line in lines)
 
 
-def _kind(type_: Any) -> str:
-    types = _arrow().types
-    if types.is_dictionary(type_):
-        return _kind(type_.value_type)
-    if types.is_string(type_) or types.is_large_string(type_):
-        return "text"
-    numeric = types.is_integer(type_) or types.is_floating(type_) or types.is_boolean(type_) or types.is_decimal(type_)
-    return "numbers" if numeric else "nothing" if types.is_null(type_) else str(type_)
-
-
-def _batches(file: Path, columns: list[str], text: set[str]) -> Iterator[Any]:
+def _batches(file: Path, columns: list[str], text: set[str], rows: int = BATCH_ROWS) -> Iterator[Any]:
     """Record batches of a file; whatever goes wrong on the way names it."""
     pyarrow = _arrow()
     try:
         if file.name.lower().endswith(PARQUET):
             with pyarrow.parquet.ParquetFile(file, page_checksum_verification=True) as parquet:
-                yield from parquet.iter_batches(BATCH_ROWS, columns=columns, use_threads=False)
+                yield from parquet.iter_batches(rows, columns=columns, use_threads=False)
         else:
             with _open_csv(file, None) as beginning:
                 truths = {f.name for f in beginning.schema if pyarrow.types.is_boolean(f.type)}
@@ -287,7 +339,7 @@ def _batches(file: Path, columns: list[str], text: set[str]) -> Iterator[Any]:
             with _open_csv(file, types | dict.fromkeys(text, pyarrow.string())) as reader:
                 yield from reader
     except (pyarrow.ArrowException, OSError, EOFError, zlib.error) as error:
-        raise ValueError(f"{file} cannot be read: {_first_line(error)}. Get or write it again.") from error
+        raise unreadable(file, error) from error
 
 
 def _text(file: Path) -> Any:

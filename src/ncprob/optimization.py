@@ -186,8 +186,8 @@ def _minimize(
                 raise RuntimeError("Training was stopped, because the fit it belongs to has failed or was interrupted.")
             try:
                 run.update(objective(*next(batches)))
-            except torch.OutOfMemoryError:
-                run.halve_batches()
+            except torch.OutOfMemoryError as error:
+                run.halve_batches(error)
                 batches = data.batches(run.batch_size, runtime.seed, start=run.step)
                 continue
             bar.update()
@@ -279,13 +279,20 @@ class _Run:
         self._loss_count += 1
         self.step += 1
 
-    def halve_batches(self) -> None:
-        """Go on with smaller batches where the device has no memory for these; called while that error is handled.
+    def halve_batches(self, error: torch.OutOfMemoryError) -> None:
+        """Go on with smaller batches where the device has no memory for these.
 
-        Several ranks do not: the others wait for this one's part of the batch.
+        Several ranks do not: the others wait for this one's part of the batch, and end when this one does.
         """
-        if self.batch_size < 2 * SMALLEST_BATCH or self.runtime.ranks.size > 1:
-            raise
+        ranks = self.runtime.ranks
+        if ranks.size > 1:
+            raise torch.OutOfMemoryError(
+                f"Rank {ranks.rank} of {ranks.size} ran out of memory while training the {self.runtime.description} "
+                f"with its part of batches of {self.batch_size} rows; ranks cannot change that by themselves. Start "
+                "all again with a smaller `batch_size`, or more of them."
+            ) from error
+        if self.batch_size < 2 * SMALLEST_BATCH:
+            raise error
         self.batch_size //= 2
         self.optimizer.zero_grad(set_to_none=True)
         if torch.cuda.is_available():

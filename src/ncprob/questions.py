@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncprob import storage
-from ncprob._validation import check_probabilities
+from ncprob._validation import check_number, check_probabilities
 from ncprob.distribution import ConditionalDistribution
 from ncprob.estimators import NCPClassifier, NCPRegressor
 from ncprob.expressions import Condition
@@ -32,16 +32,19 @@ class Wanted:
     std: bool = False
     quantiles: Sequence[float] = ()
     intervals: Sequence[float] = ()
+    cdf: Sequence[float] = ()
 
     def __post_init__(self) -> None:
         for name, levels in (("--quantiles", self.quantiles), ("--interval", self.intervals)):
             if levels:
                 check_probabilities(levels, name)
+        for value in self.cdf:
+            check_number(value, "--cdf")
 
     @property
     def nothing(self) -> bool:
         """Whether nothing was asked for."""
-        return not (self.mean or self.std or self.quantiles or self.intervals)
+        return not (self.mean or self.std or self.quantiles or self.intervals or self.cdf)
 
 
 def check_no_moments(wanted: Wanted) -> None:

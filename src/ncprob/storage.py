@@ -161,11 +161,7 @@ def _sync_directory(path: Path) -> None:
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], State]:
     """Header and state of the directory `path`, checked against their checksums."""
-    target = Path(path)
-    if not target.exists():
-        raise MissingModel(f"`path` {target} does not exist. Pass the directory given to `save`.")
-    if not target.is_dir():
-        raise ValueError(f"`path` {target} must be a directory written by `save`; it is a file. Pass its directory.")
+    target = _directory(path)
     for attempt in range(3):
         facts = _read_facts(target)
         try:
@@ -179,6 +175,20 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], State]:
             ) from error
         break
     return facts, guarded(target, lambda: _rebuild(facts, content))
+
+
+def checksum(path: str | os.PathLike[str]) -> str:
+    """What tells the model in the directory `path` from any other."""
+    return str(_read_facts(_directory(path))["sha256"])
+
+
+def _directory(path: str | os.PathLike[str]) -> Path:
+    target = Path(path)
+    if not target.exists():
+        raise MissingModel(f"`path` {target} does not exist. Pass the directory given to `save`.")
+    if not target.is_dir():
+        raise ValueError(f"`path` {target} must be a directory written by `save`; it is a file. Pass its directory.")
+    return target
 
 
 def guarded(path: str | os.PathLike[str], build: Callable[[], Any]) -> Any:

@@ -51,12 +51,7 @@ class Table:
     def values(self, name: str) -> NDArray[Any]:
         """A column as it stands in the file."""
         if name not in self._columns:
-            close = difflib.get_close_matches(name, self.names, n=1)
-            listed = ", ".join(self.names[:12]) + (", …" if len(self.names) > 12 else "")
-            hint = f"Did you mean {close[0]!r}?" if close else f"Its columns are {listed}."
-            if len(self.names) == 1 and any(mark in self.names[0] for mark in DELIMITERS):
-                hint = f"Its only column is {self.names[0][:60]!r}: choose another --delimiter."
-            raise ValueError(f"{self.source} has no column {name!r}. {hint}")
+            raise no_column(self.source, name, self.names)
         return self._columns[name]
 
     def missing(self, name: str, *, text: bool = False) -> NDArray[np.bool_]:
@@ -109,6 +104,16 @@ class Table:
                 f"{self.source}: column {name!r} has {int(missing.sum())} missing values, first at line "
                 f"{self.lines[int(missing.argmax())]}. Fill them, or leave out the rows (--drop-missing when fitting)."
             )
+
+
+def no_column(source: str, name: str, present: Sequence[str]) -> ValueError:
+    """The error of a column that a table does not have."""
+    close = difflib.get_close_matches(name, present, n=1)
+    listed = ", ".join(present[:12]) + (", …" if len(present) > 12 else "")
+    hint = f"Did you mean {close[0]!r}?" if close else f"Its columns are {listed}."
+    if len(present) == 1 and any(mark in present[0] for mark in DELIMITERS):
+        hint = f"Its only column is {present[0][:60]!r}: choose another --delimiter."
+    return ValueError(f"{source} has no column {name!r}. {hint}")
 
 
 def _is_absent(value: Any) -> bool:

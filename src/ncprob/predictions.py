@@ -1,0 +1,79 @@
+"""Columns of answers for rows of a table: what `ncprob predict` and `predict_files` write."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ncprob import frames
+from ncprob.estimators import NCPClassifier, NCPRegressor
+from ncprob.questions import DEFAULT_LEVELS, Model, Wanted, check_no_moments
+from ncprob.tables import no_column
+
+CHUNK = 16384  # rows predicted at once: bounds memory
+Columns = dict[str, NDArray[Any]]
+
+
+def input_names(model: Model, source: str, present: Sequence[str]) -> list[str]:
+    """The columns that a model was fitted on, in its order, which `source` must have; others are not looked at."""
+    names = list(getattr(model, "feature_names_in_", []))
+    if not names:
+        if len(present) != model.n_features_in_:
+            raise ValueError(
+                f"{source} must have {model.n_features_in_} columns, as many as X in fit, which had no names; "
+                f"it has {len(present)}. Leave out the others."
+            )
+        return list(present)
+    absent = [name for name in names if name not in present]
+    if len(absent) > 1:
+        listed = ", ".join(map(repr, absent[:5])) + (", …" if len(absent) > 5 else "")
+        raise ValueError(f"{source} lacks {len(absent)} columns of the model: {listed}. Add them.")
+    if absent:
+        raise no_column(source, absent[0], present)
+    return names
+
+
+def answers(model: Model, columns: Columns, wanted: Wanted) -> Columns:
+    """Answers for rows of inputs, by the names of their columns."""
+    X = frames.join_columns(columns)
+    return _class_answers(model, X, wanted) if isinstance(model, NCPClassifier) else _law_answers(model, X, wanted)
+
+
+def example_answers(model: Model, wanted: Wanted) -> Columns:
+    """The answers for a training row: names and types of all others."""
+    return answers(model, {name: column[:1] for name, column in model._training_columns().items()}, wanted)
+
+
+def _law_answers(model: NCPRegressor, X: Any, wanted: Wanted) -> Columns:
+    """Mean and quantiles unless something else is asked for."""
+    law = model.predict_distribution(X)
+    found: Columns = {}
+    if wanted.mean or wanted.nothing:
+        found |= _named(model, ["mean"], law.mean())
+    if wanted.std:
+        found |= _named(model, ["std"], law.std())
+    levels = wanted.quantiles or (DEFAULT_LEVELS if wanted.nothing else ())
+    if levels:
+        found |= _named(model, levels, model.predict_quantiles(X, alpha=list(levels)))
+    if wanted.intervals:
+        ends = [f"{coverage}_{end}" for coverage in wanted.intervals for end in ("lower", "upper")]
+        found |= _named(model, ends, model.predict_interval(X, coverage=list(wanted.intervals)))
+    if wanted.cdf:
+        found |= _named(model, [f"cdf_{value}" for value in wanted.cdf], law.cdf(np.array(wanted.cdf)))
+    return found
+
+
+def _named(model: NCPRegressor, what: Sequence[Any], answer: Any) -> Columns:
+    """Columns of an answer, which has all of `what` for the first target, then for the second, …"""
+    names = [f"{target}_{each}" for target in frames.target_labels(model) for each in what]
+    return dict(zip(names, np.asarray(answer).reshape(len(answer), -1).T, strict=True))
+
+
+def _class_answers(model: NCPClassifier, X: Any, wanted: Wanted) -> Columns:
+    check_no_moments(wanted)
+    chances, name = model.predict_proba(X), frames.target_labels(model)[0]
+    labels = model.classes_[chances.argmax(axis=1)]
+    return {f"{name}_predicted": labels} | {f"{name}_{label}": chances[:, k] for k, label in enumerate(model.classes_)}
