@@ -134,7 +134,7 @@ class Bench:
         self.device, self.steps, self.records = torch.device(device), steps, records
         self.cuda = self.device.type == "cuda"
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        name = torch.cuda.get_device_name() if self.cuda else f"{_processor()}, {cores} cores"
+        name = torch.cuda.get_device_name() if self.cuda else f"{processor()}, {cores} cores"
         self.machine = f"{name}; torch {torch.__version__}, {torch.get_num_threads()} threads"
 
     def line(self, part: str, setting: str, n: int, batch: int, **facts: Any) -> None:
@@ -412,7 +412,8 @@ def counted(step: Callable[[], None]) -> tuple[int, int]:
     return counter.get_total_flops(), Traffic.of(step).bytes
 
 
-def _processor() -> str:
+def processor() -> str:
+    """Name of the CPU."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
