@@ -13,6 +13,7 @@ included. Every setting runs on the same rows from the same weights. `--parts` c
     ensemble   networks as one batched product, and one by one
     memory     a device with too little memory: training goes on with smaller batches
     fit        `NCPRegressor` from beginning to end, and its predictions
+    predict    quantiles of 10⁷ rows (10⁶ on a CPU)
 
 A line of the file belongs to (part, setting, rows, batch, device); the same command writes it anew.
 """
@@ -22,6 +23,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import resource
 import time
 import traceback
 import warnings
@@ -381,6 +383,30 @@ class Bench:
                     note=f"value: rows per second of predict_quantiles, {asked} rows",
                 )  # fmt: skip
 
+    def predict(self) -> None:
+        """Quantiles of 10⁷ rows by chunks, and what that adds to the host's memory beside rows and answers."""
+        data, asked = pairs(10**4, torch.device("cpu")), 10**7 if self.cuda else 10**6
+        X_new = pairs(asked, torch.device("cpu"), seed=2).x.double().numpy()
+        for coordinates in ("raw", "residual"):
+            model = NCPRegressor(
+                coordinates=coordinates, tree_inputs=False, max_steps=300, device=self.device, random_state=0,
+                progress=False,
+            ).fit(data.x.numpy(), data.y[:, 0].numpy())  # fmt: skip
+            model.predict_quantiles(X_new[:20_000])
+            before, resident, start = self._reset_peak(), _peak_resident(), time.perf_counter()
+            model.predict_quantiles(X_new)
+            seconds = time.perf_counter() - start
+            answers = 3 * 8 * asked / 2**20
+            self.line(
+                "predict", coordinates, asked, 8192, seconds=seconds, value=asked / seconds,
+                peak_mib=self._peak() - before, note=f"value: rows per second; the host's peak grew by "
+                f"{_peak_resident() - resident:.0f} MiB, the answers are {answers:.0f} MiB",
+            )  # fmt: skip
+
+
+def _peak_resident() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+
 
 class Traffic(TorchDispatchMode):
     """Bytes that operations read and write, each taken by itself; views move nothing."""
@@ -421,7 +447,7 @@ def processor() -> str:
     return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
 
 
-PARTS = ("floor", "waits", "agree", "train", "ensemble", "memory", "fit")
+PARTS = ("floor", "waits", "agree", "train", "ensemble", "memory", "fit", "predict")
 
 
 def main(arguments: list[str] | None = None) -> int:

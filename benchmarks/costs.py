@@ -3,7 +3,7 @@
     python -m benchmarks.costs --axis n p --jobs 1
     python -m benchmarks.costs --jobs 8 --cores 2          # eight points at a time, two cores each
 
-One axis grows, the others stay at n = 10,000 rows, p = 10 inputs, q = 1 target, 1,000 rows asked for three quantiles.
+One axis grows, the others stay at n = 3,000 rows, p = 10 inputs, q = 1 target, 1,000 rows asked for three quantiles.
 Every point has a process of its own, pinned to `--cores` cores, so that its peak of resident memory is its own. A point
 that takes longer than `--limit` seconds gets a line that says so, and larger ones of the same method are not tried.
 Points that are in the file are not done again.
@@ -23,7 +23,6 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,7 +50,7 @@ COLUMNS += ["predict_mib", "pinball", "pinball_exact", "settings", "version", "c
 RIVALS = ("NCP-W", "quantile-forest", "ngboost", "NF")
 AXES: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {  # methods, values
     "n": (("ncprob", *RIVALS), (10**3, 3 * 10**3, 10**4, 3 * 10**4, 10**5, 10**6, 10**7)),
-    "p": (("ncprob", *RIVALS), (1, 3, 10, 30, 100, 300, 1000)),
+    "p": (("ncprob", *RIVALS), (1, 10, 100, 300, 1000)),
     "q": (("ncprob",), (1, 2, 4, 8, 16)),
     "rank": (("ncprob raw",), (8, 16, 32, 64, 128, 256, 512)),
     "asked": (("ncprob", "ncprob raw", "quantile-forest", "ngboost", "NF"), (10**3, 10**4, 10**5, 10**6, 10**7)),
@@ -67,8 +66,18 @@ class Point(NamedTuple):
 
     def sizes(self) -> dict[str, int]:
         """All sizes of the task."""
-        base = {"n": 10_000, "p": 10, "q": 1, "rank": 0, "asked": SCORE_ROWS}
+        base = {"n": 3000, "p": 10, "q": 1, "rank": 0, "asked": SCORE_ROWS}
         return base | {self.axis: self.value}
+
+    @property
+    def ours(self) -> bool:
+        """Whether it is this project's."""
+        return self.method.startswith("ncprob")
+
+    @property
+    def by_files(self) -> bool:
+        """Whether rows come from files."""
+        return self.ours and self.sizes()["n"] >= FILES_FROM
 
 
 # ---------------------------------------------------------------- task
@@ -125,7 +134,7 @@ class Subject:
     """A method with the two calls that are timed."""
 
     def __init__(self, point: Point, options: dict[str, Any]) -> None:
-        sizes, self.ours = point.sizes(), point.method.startswith("ncprob")
+        sizes, self.ours = point.sizes(), point.ours
         if self.ours:
             from ncprob import NCPRegressor, __version__
 
@@ -182,9 +191,8 @@ def measure(point: Point, options: dict[str, Any]) -> dict[str, Any]:
     sizes = point.sizes()
     n, p, q = sizes["n"], sizes["p"], sizes["q"]
     subject = Subject(point, options)
-    by_files = subject.ours and n >= FILES_FROM
     with tempfile.TemporaryDirectory() as folder:
-        if by_files:
+        if point.by_files:
             write_files(Path(folder), n, p)
         else:
             X = inputs(n, p, seed=0)
@@ -192,7 +200,7 @@ def measure(point: Point, options: dict[str, Any]) -> dict[str, Any]:
         forget_peak()
         facts: dict[str, Any] = {"start_mib": resident(peak=False)}
         start = time.perf_counter()
-        if by_files:
+        if point.by_files:
             subject.model.fit_files(f"{folder}/*.parquet", target="y")
         else:
             subject.fit(X, y)
@@ -206,7 +214,7 @@ def measure(point: Point, options: dict[str, Any]) -> dict[str, Any]:
     y_score = targets(X_score, q, seed=10**6 + 1)
     facts["pinball"] = pinball(y_score, subject.quantiles(X_score, SCORE_LEVELS))
     facts["pinball_exact"] = pinball(y_score, exact_quantiles(X_score, q))
-    way = "; fit_files" if by_files else ""
+    way = "; fit_files" if point.by_files else ""
     return facts | {"settings": subject.settings + way, "version": subject.version}
 
 
@@ -292,13 +300,17 @@ def _headline(facts: dict[str, Any]) -> str:
     return f"{facts['axis']} = {facts['value']}, {facts['method']}: {what}"
 
 
-def chains(axes: list[str], methods: list[str] | None, largest: float) -> Iterator[list[Point]]:
-    """Points of every method along every axis."""
+def chains(axes: list[str], methods: list[str] | None, largest: float) -> list[list[Point]]:
+    """Points of every method along every axis, ours first; files and memory are two ways and two chains."""
+    found = []
     for axis in axes:
         known, values = AXES[axis]
         for method in known:
             if methods is None or method in methods:
-                yield [Point(axis, method, value) for value in values if value <= largest]
+                points = [Point(axis, method, value) for value in values if value <= largest]
+                by_files = [point for point in points if point.by_files]
+                found += [[point for point in points if not point.by_files], by_files]
+    return sorted(filter(None, found), key=lambda points: not points[0].ours)
 
 
 def slots(jobs: int, cores: int) -> list[list[int]]:
@@ -363,7 +375,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.point:
         child(options.point)
         return 0
-    work = list(chains(options.axis, options.methods, options.largest))
+    work = chains(options.axis, options.methods, options.largest)
     records = Records(options.out, COLUMNS)
     if options.redo or options.retry:
         asked = {(point.axis, point.method, str(point.value)) for points in work for point in points}
