@@ -3,9 +3,10 @@
     python -m benchmarks.costs --axis n p --jobs 1
     python -m benchmarks.costs --jobs 8 --cores 2          # eight points at a time, two cores each
 
-One axis grows, the others stay at n = 3,000 rows, p = 10 inputs, q = 1 target, 1,000 rows asked for three quantiles.
+One axis grows, the others stay at n = 1,000 rows, p = 10 inputs, q = 1 target, 1,000 rows asked for three quantiles.
 Every point has a process of its own, pinned to `--cores` cores, so that its peak of resident memory is its own. A point
-that takes longer than `--limit` seconds gets a line that says so, and larger ones of the same method are not tried.
+that takes longer than `--limit` seconds, `--rival-limit` for other methods, gets a line that says so, and larger ones
+of the same method are not tried.
 Points that are in the file are not done again.
 """
 
@@ -48,12 +49,15 @@ COLUMNS = [*POINT, "n", "p", "q", "rank", "asked", "fit_seconds", "predict_secon
 COLUMNS += ["predict_mib", "pinball", "pinball_exact", "settings", "version", "cores", "limit", "machine", "error"]
 
 RIVALS = ("NCP-W", "quantile-forest", "ngboost", "NF")
-AXES: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {  # methods, values
-    "n": (("ncprob", *RIVALS), (10**3, 3 * 10**3, 10**4, 3 * 10**4, 10**5, 10**6, 10**7)),
-    "p": (("ncprob", *RIVALS), (1, 10, 100, 300, 1000)),
-    "q": (("ncprob",), (1, 2, 4, 8, 16)),
-    "rank": (("ncprob raw",), (8, 16, 32, 64, 128, 256, 512)),
-    "asked": (("ncprob", "ncprob raw", "quantile-forest", "ngboost", "NF"), (10**3, 10**4, 10**5, 10**6, 10**7)),
+ROWS = (300, 10**3, 3 * 10**3, 10**4, 10**5, 10**6, 10**7)
+INPUTS = (10, 100, 1000)
+ASKED = (10**3, 10**4, 10**5, 10**6, 10**7)
+AXES: dict[str, dict[str, tuple[int, ...]]] = {  # values of every method
+    "n": {"ncprob": ROWS, **dict.fromkeys(RIVALS, ROWS)},
+    "p": {"ncprob": (1, *INPUTS), **dict.fromkeys(RIVALS, INPUTS)},
+    "q": {"ncprob": (1, 2, 4, 8, 16)},
+    "rank": {"ncprob raw": (8, 16, 32, 64, 128, 256, 512)},
+    "asked": {"ncprob raw": ASKED, "ncprob": ASKED, **dict.fromkeys(RIVALS[1:], ASKED[:3])},
 }
 
 
@@ -66,7 +70,7 @@ class Point(NamedTuple):
 
     def sizes(self) -> dict[str, int]:
         """All sizes of the task."""
-        base = {"n": 3000, "p": 10, "q": 1, "rank": 0, "asked": SCORE_ROWS}
+        base = {"n": 1000, "p": 10, "q": 1, "rank": 0, "asked": SCORE_ROWS}
         return base | {self.axis: self.value}
 
     @property
@@ -233,8 +237,10 @@ def machine() -> str:
 class Runner:
     """Processes, each on cores of its own."""
 
-    def __init__(self, records: Records, cores: list[list[int]], limit: float, options: dict[str, Any]) -> None:
-        self.records, self.limit, self.options, self.machine = records, limit, options, machine()
+    def __init__(
+        self, records: Records, cores: list[list[int]], limits: tuple[float, float], options: dict[str, Any]
+    ) -> None:
+        self.records, self.limits, self.options, self.machine = records, limits, options, machine()
         self._free: queue.Queue[list[int]] = queue.Queue()
         for slot in cores:
             self._free.put(slot)
@@ -251,11 +257,16 @@ class Runner:
                 known = {"error": f"not tried: {failed}"} if failed else self._run(point)
                 if self._stopped:
                     return
-                facts = point._asdict() | point.sizes() | {"limit": self.limit, "machine": self.machine} | known
+                facts = point._asdict() | point.sizes() | {"machine": self.machine} | known
+                facts["limit"] = self._limit(point)
                 self.records.append(facts)
                 print(_headline(facts), flush=True)
             if known is not None and known.get("error") and not failed:
                 failed = f"{point.axis} = {point.value} was {known['error']}"
+
+    def _limit(self, point: Point) -> float:
+        """Seconds of a point: ours or a rival's."""
+        return self.limits[not point.ours]
 
     def _run(self, point: Point) -> dict[str, Any]:
         slot = self._free.get()
@@ -271,11 +282,11 @@ class Runner:
         self._alive.add(process)
         facts = {"cores": len(slot)}
         try:
-            output, errors = process.communicate(timeout=self.limit)
+            output, errors = process.communicate(timeout=self._limit(point))
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
-            return facts | {"error": f"stopped after {self.limit:g} s, the limit"}
+            return facts | {"error": f"stopped after {self._limit(point):g} s, the limit"}
         finally:
             self._alive.discard(process)
             self._free.put(slot)
@@ -304,8 +315,7 @@ def chains(axes: list[str], methods: list[str] | None, largest: float) -> list[l
     """Points of every method along every axis, ours first; files and memory are two ways and two chains."""
     found = []
     for axis in axes:
-        known, values = AXES[axis]
-        for method in known:
+        for method, values in AXES[axis].items():
             if methods is None or method in methods:
                 points = [Point(axis, method, value) for value in values if value <= largest]
                 by_files = [point for point in points if point.by_files]
@@ -366,6 +376,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=1, help="points at a time")
     parser.add_argument("--cores", type=int, default=2, help="cores of each, to which it is pinned")
     parser.add_argument("--limit", type=float, default=1800.0, help="seconds of a point")
+    parser.add_argument("--rival-limit", type=float, help="seconds of a point of another method; by default --limit")
     parser.add_argument("--out", type=Path, default=RESULTS / "costs.csv")
     parser.add_argument("--redo", action="store_true", help="run again what is in the file, and replace it")
     parser.add_argument("--retry", action="store_true", help="run again what failed or took too long")
@@ -380,7 +391,8 @@ def main(arguments: list[str] | None = None) -> int:
     if options.redo or options.retry:
         asked = {(point.axis, point.method, str(point.value)) for points in work for point in points}
         records.remove(lambda row: tuple(row[k] for k in POINT) in asked and (options.redo or bool(row["error"])))
-    runner = Runner(records, slots(options.jobs, options.cores), options.limit, options.options)
+    limits = options.limit, options.rival_limit or options.limit
+    runner = Runner(records, slots(options.jobs, options.cores), limits, options.options)
     try:
         with ThreadPoolExecutor(options.jobs) as pool:
             try:

@@ -224,6 +224,35 @@ def _lines(axes: Axes, run: pd.DataFrame, names: dict[str, str], palette: Sequen
         axes.plot(run["epoch"], run[column], color=colour, lw=1.5, label=label)
 
 
+def costs(data: pd.DataFrame, axes: dict[str, str]) -> str:
+    """Seconds above, peak of memory below, a column per size that grows; both scales logarithmic."""
+    known = [axis for axis in axes if axis in set(data["axis"])]
+    palette = colours(list(data["method"].unique()))
+    figure, grid = plt.subplots(2, len(known), figsize=(2.7 * len(known) + 0.6, 5.4), squeeze=False, sharex="col")
+    for column, axis in zip(grid.T, known, strict=True):
+        what = "predict" if axis == "asked" else "fit"
+        for panel, quantity in zip(column, ("seconds", "mib"), strict=True):
+            for method, curve in data[data["axis"] == axis].groupby("method", sort=False):
+                curve = curve.sort_values("value")
+                panel.plot(
+                    curve["value"],
+                    curve[f"{what}_{quantity}"],
+                    "o-",
+                    ms=3,
+                    lw=1.5,
+                    color=palette[str(method)],
+                    label=method,
+                )
+            panel.set(xscale="log", yscale="log")
+            panel.tick_params(labelsize=7)
+        column[0].set_title("time of predict" if what == "predict" else "time of fit", fontsize=9)
+        column[1].set_xlabel(axes[axis], fontsize=9)
+    grid[0, 0].set_ylabel("seconds")
+    grid[1, 0].set_ylabel("peak resident memory, MiB")
+    _legend_below(figure, grid)
+    return _save(figure, "costs.png", list(grid.ravel()))
+
+
 def _legend_below(figure: Figure, grid: NDArray[Any]) -> None:
     """One legend for all panels, which have the same lines."""
     lines = {
