@@ -124,7 +124,7 @@ def trained(
         history = train_operator(
             operator, data, loss="covariance", gamma=GAMMA, gate_strength=0.03, validation_pairs=held,
             schedule=Schedule(max_steps=steps, batch_size=batch, early_stopping=False, validate_every=every),
-            runtime=Runtime(progress=False, record=setting.startswith("recorded")),
+            runtime=Runtime(progress=False, description="operator", record=setting.startswith("recorded")),
         )  # fmt: skip
     return operator, history
 
