@@ -177,16 +177,13 @@ def _ensemble(data: Frame) -> str:
 
 
 def _fit(data: Frame) -> str:
-    rows = [
-        {
-            "device": r.device,
-            "coordinates, steps": r.setting,
-            "seconds": _digits(r.seconds),
-            "rows/s predicted": _digits(r.value),
-        }
-        for r in data[data["part"] == "fit"].itertuples()
-    ]
-    return f"`NCPRegressor(rank=100, tree_inputs=False).fit`, 10⁵ rows, 1,000 steps; the first fit starts the device:\n\n{table(Frame(rows))}"
+    rows = []
+    for run in data[data["part"] == "fit"].itertuples():
+        facts = {"device": run.device, "coordinates, steps": run.setting, "seconds": _digits(run.seconds)}
+        rows.append(facts | {"rows/s predicted": _digits(run.value)})
+    return f"""`NCPRegressor(rank=100, tree_inputs=False).fit`, 10⁵ rows, 1,000 steps; the first fit starts the device:
+
+{table(Frame(rows))}"""
 
 
 def _predict(data: Frame) -> str:

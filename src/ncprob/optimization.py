@@ -273,9 +273,9 @@ class _Run:
         """One step on a batch."""
         self._set_rate()
         if self._recorded is None:
-            self._update(objective(x, y))
+            self.update(objective(x, y))
         else:
-            self._recorded(lambda x, y: self._update(objective(x, y)), x, y)
+            self._recorded(lambda x, y: self.update(objective(x, y)), x, y)
         self._loss_count += 1
         self.step += 1
 
@@ -290,7 +290,7 @@ class _Run:
         for group in self.optimizer.param_groups:
             group["lr"] = self._rate
 
-    def _update(self, loss: Tensor) -> None:
+    def update(self, loss: Tensor) -> None:
         """One AdamW step with clipped gradients; nothing here waits for the device."""
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
