@@ -46,7 +46,18 @@ NOISE, BEND = 0.3, 0.2
 
 POINT = ["axis", "method", "value"]
 COLUMNS = [*POINT, "n", "p", "q", "rank", "asked", "fit_seconds", "predict_seconds", "start_mib", "fit_mib"]
-COLUMNS += ["predict_mib", "pinball", "pinball_exact", "settings", "version", "cores", "limit", "machine", "error"]
+COLUMNS += [
+    "ask_mib",
+    "predict_mib",
+    "pinball",
+    "pinball_exact",
+    "settings",
+    "version",
+    "cores",
+    "limit",
+    "machine",
+    "error",
+]
 
 RIVALS = ("NCP-W", "quantile-forest", "ngboost", "NF")
 ROWS = (300, 10**3, 3 * 10**3, 10**4, 10**5, 10**6, 10**7)
@@ -211,6 +222,7 @@ def measure(point: Point, options: dict[str, Any]) -> dict[str, Any]:
         facts |= {"fit_seconds": time.perf_counter() - start, "fit_mib": resident()}
     X_new = inputs(sizes["asked"], p, seed=10**6)
     forget_peak()
+    facts["ask_mib"] = resident(peak=False)
     start = time.perf_counter()
     subject.quantiles(X_new, np.array(LEVELS))
     facts |= {"predict_seconds": time.perf_counter() - start, "predict_mib": resident()}

@@ -225,27 +225,23 @@ def _lines(axes: Axes, run: pd.DataFrame, names: dict[str, str], palette: Sequen
 
 
 def costs(data: pd.DataFrame, axes: dict[str, str]) -> str:
-    """Seconds above, peak of memory below, a column per size that grows; both scales logarithmic."""
+    """Seconds above, peak of memory below, a column per size that grows; both scales logarithmic, alike in a row."""
     known = [axis for axis in axes if axis in set(data["axis"])]
     palette = colours(list(data["method"].unique()))
-    figure, grid = plt.subplots(2, len(known), figsize=(2.7 * len(known) + 0.6, 5.4), squeeze=False, sharex="col")
+    size = (2.3 * len(known) + 0.8, 5.2)
+    figure, grid = plt.subplots(2, len(known), figsize=size, squeeze=False, sharex="col", sharey="row")
     for column, axis in zip(grid.T, known, strict=True):
-        what = "predict" if axis == "asked" else "fit"
-        for panel, quantity in zip(column, ("seconds", "mib"), strict=True):
+        call = "predict" if axis == "asked" else "fit"
+        for panel, quantity in zip(column, (f"{call}_seconds", f"{call}_mib"), strict=True):
             for method, curve in data[data["axis"] == axis].groupby("method", sort=False):
-                curve = curve.sort_values("value")
-                panel.plot(
-                    curve["value"],
-                    curve[f"{what}_{quantity}"],
-                    "o-",
-                    ms=3,
-                    lw=1.5,
-                    color=palette[str(method)],
-                    label=method,
-                )
+                points = curve.sort_values("value")
+                panel.plot(points["value"], points[quantity], "o-", ms=3, color=palette[str(method)], label=method)
             panel.set(xscale="log", yscale="log")
+            panel.grid(axis="y", color="0.92")
             panel.tick_params(labelsize=7)
-        column[0].set_title("time of predict" if what == "predict" else "time of fit", fontsize=9)
+            panel.yaxis.set_major_formatter(mpl.ticker.FormatStrFormatter("%g"))
+            panel.yaxis.set_minor_formatter(mpl.ticker.NullFormatter())
+        column[0].set_title(call, fontsize=9)
         column[1].set_xlabel(axes[axis], fontsize=9)
     grid[0, 0].set_ylabel("seconds")
     grid[1, 0].set_ylabel("peak resident memory, MiB")

@@ -81,11 +81,11 @@ def exponents(good: Frame) -> Frame:
         end = curve.sort_values("value").tail(LARGE_END)
         if len(end) < LARGE_END:
             continue
-        what = "predict" if axis == "asked" else "fit"
+        what, before = ("predict", "ask_mib") if axis == "asked" else ("fit", "start_mib")
         facts = {"against": AXES[str(axis)], "method": method, "from": f"{end['value'].min():,}"}
         facts |= {"to": f"{end['value'].max():,}", "call": what}
         facts["time"] = _slope(end["value"], end[f"{what}_seconds"])
-        facts["memory"] = _slope(end["value"], (end[f"{what}_mib"] - end["start_mib"]).clip(lower=1))
+        facts["memory"] = _slope(end["value"], (end[f"{what}_mib"] - end[before]).clip(lower=1))
         rows.append(facts)
     return Frame(rows)
 

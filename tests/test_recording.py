@@ -243,6 +243,8 @@ class TestNothingWaits:
         pairs = TensorPairs(torch.arange(8.0)[:, None], torch.empty(8, 1, device="meta"))
         x, y = next(pairs.batches(4, seed=0))
         assert (len(x), y.device.type) == (4, "meta")
+        assert pairs._device() is None  # row numbers on the CPU serve both
+        assert TensorPairs(x, x)._device() == torch.device("cpu")
 
 
 @needs_cuda
