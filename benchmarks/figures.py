@@ -224,6 +224,31 @@ def _lines(axes: Axes, run: pd.DataFrame, names: dict[str, str], palette: Sequen
         axes.plot(run["epoch"], run[column], color=colour, lw=1.5, label=label)
 
 
+def costs(data: pd.DataFrame, axes: dict[str, str]) -> str:
+    """Seconds above, peak of memory below, a column per size that grows; both scales logarithmic, alike in a row."""
+    known = [axis for axis in axes if axis in set(data["axis"])]
+    palette = colours(list(data["method"].unique()))
+    size = (2.3 * len(known) + 0.8, 5.2)
+    figure, grid = plt.subplots(2, len(known), figsize=size, squeeze=False, sharex="col", sharey="row")
+    for column, axis in zip(grid.T, known, strict=True):
+        call = "predict" if axis == "asked" else "fit"
+        for panel, quantity in zip(column, (f"{call}_seconds", f"{call}_mib"), strict=True):
+            for method, curve in data[data["axis"] == axis].groupby("method", sort=False):
+                points = curve.sort_values("value")
+                panel.plot(points["value"], points[quantity], "o-", ms=3, color=palette[str(method)], label=method)
+            panel.set(xscale="log", yscale="log")
+            panel.grid(axis="y", color="0.92")
+            panel.tick_params(labelsize=7)
+            panel.yaxis.set_major_formatter(mpl.ticker.FormatStrFormatter("%g"))
+            panel.yaxis.set_minor_formatter(mpl.ticker.NullFormatter())
+        column[0].set_title(call, fontsize=9)
+        column[1].set_xlabel(axes[axis], fontsize=9)
+    grid[0, 0].set_ylabel("seconds")
+    grid[1, 0].set_ylabel("peak resident memory, MiB")
+    _legend_below(figure, grid)
+    return _save(figure, "costs.png", list(grid.ravel()))
+
+
 def _legend_below(figure: Figure, grid: NDArray[Any]) -> None:
     """One legend for all panels, which have the same lines."""
     lines = {

@@ -17,17 +17,29 @@ from benchmarks.markdown import PAPER, Frame, failures, number_range, spread, su
 from benchmarks.records import RESULTS
 from benchmarks.report_curves import bands, dynamics, laws
 from benchmarks.report_density import curves, density, density_runs, headline
+from benchmarks.report_scale import accelerator, cost_curves, costs
 
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 BESIDE = Path(__file__).parent / "report.md"
 README = Path(__file__).parent.parent / "README.md"
+SCALE = Path(__file__).parent.parent / "docs" / "scale.md"
 MARKS = ("<!-- made by `make paper-report` -->", "<!-- end -->")
 
 
-def update_readme(text: str, made: str) -> str:
-    """The text with the table between the two marks replaced."""
-    before, rest = text.split(MARKS[0])
-    return f"{before}{MARKS[0]}\n{made}\n{MARKS[1]}{rest.split(MARKS[1])[1]}"
+def update_readme(text: str, made: str, name: str = "") -> str:
+    """The text with what is between the two marks replaced; a page with several has a name in the first mark."""
+    begin = MARKS[0].replace("made", f"{name}, made") if name else MARKS[0]
+    before, rest = text.split(begin)
+    after = rest.split(MARKS[1], 1)[1]
+    return f"{before}{begin}\n{made}\n{MARKS[1]}{after}"
+
+
+def update_scale(text: str, results: Path) -> str:
+    """The page on scale with tables of the files that are there."""
+    for name, make in (("costs", cost_curves), ("accelerator", accelerator)):
+        if (results / f"{name}.csv").exists():
+            text = update_readme(text, make(pd.read_csv(results / f"{name}.csv")), name)
+    return text
 
 
 def on_common_seeds(data: Frame, keys: list[str]) -> Frame:
@@ -298,6 +310,7 @@ SECTIONS: dict[str, Callable[[Frame], str]] = {
     "circle-discrete": circle_discrete,
     "ablation": ablation,
     "speed": speed,
+    "costs": costs,
     "answers": answers,
     "calibration": calibration,
     "dynamics": dynamics,
@@ -343,7 +356,8 @@ Made by `python -m benchmarks.report` from result files, which `python -m benchm
         # The same beside the code, for who reads there; and the headline.
         BESIDE.write_text(re.sub(r"\]\((images/|reproduction)", r"](../docs/\1", text))
         README.write_text(update_readme(README.read_text(), headline(pd.read_csv(RESULTS / "density-1e4.csv"))))
-        print(f"wrote {BESIDE.name} and the table of {README.name}")
+        SCALE.write_text(update_scale(SCALE.read_text(), RESULTS))
+        print(f"wrote {BESIDE.name} and the tables of {README.name} and {SCALE.name}")
 
 
 if __name__ == "__main__":

@@ -163,10 +163,10 @@ class ParallelMLP(nn.Module):
         outputs = torch.matmul(terms, maps) + self.biases[-1]
         curved = self._curved_networks()
         hidden = inputs[curved] if inputs.ndim == 3 else inputs
-        weights = [opened * self.weights[0], *self.weights[1:]]
+        weights = [weight.index_select(0, curved) for weight in (opened * self.weights[0], *self.weights[1:])]
         for weight, bias in zip(weights[:-1], self.biases[:-1], strict=True):
-            hidden = nn.functional.gelu(torch.matmul(hidden, weight[curved]) + bias[curved])
-        return outputs.index_add(0, curved, torch.matmul(hidden, weights[-1][curved]))
+            hidden = nn.functional.gelu(torch.matmul(hidden, weight) + bias.index_select(0, curved))
+        return outputs.index_add(0, curved, torch.matmul(hidden, weights[-1]))
 
     def _curved_networks(self) -> Int[Tensor, " curved"]:
         """Numbers of the networks that have a curved part: the others, often most, need no hidden layers."""

@@ -105,8 +105,11 @@ class SpectralOperator(nn.Module):
     @property
     def singular_values(self) -> Float[Tensor, " rank"]:
         """σ_θ = exp(−w²), or the values found by whitening."""
-        if self.postprocessing == "whitening":
-            return self.whitened_values
+        return self.whitened_values if self.postprocessing == "whitening" else self.trained_values
+
+    @property
+    def trained_values(self) -> Float[Tensor, " rank"]:
+        """σ_θ = exp(−w²), whatever the post-processing: to ask an accelerator for it would make every step wait."""
         return torch.exp(-self.log_values_root.square())
 
     def encode(self, x: Any, y: Any) -> tuple[Float[Tensor, "batch rank"], Float[Tensor, "batch rank"]]:

@@ -26,6 +26,7 @@ from ncprob._files import check_writable, clear_remains, replacing
 from ncprob._validation import check_integer, check_number
 from ncprob.pairs import Pairs
 from ncprob.ranks import ALONE, Ranks
+from ncprob.recording import RecordedStep, is_recordable
 
 CHECKPOINT_FORMAT = 3
 SMALL_NETWORK = 200_000  # parameters
@@ -132,6 +133,7 @@ class Runtime:
     description: str = "training"
     stop: threading.Event | None = None  # set by another thread to end the run
     ranks: Ranks = ALONE  # processes that train together
+    record: bool = True  # steps of plain networks on an accelerator, to replay them
 
     def __post_init__(self) -> None:
         if self.progress != "auto" and not isinstance(self.progress, bool):
@@ -185,7 +187,7 @@ def _minimize(
             if runtime.stop is not None and runtime.stop.is_set():
                 raise RuntimeError("Training was stopped, because the fit it belongs to has failed or was interrupted.")
             try:
-                run.update(objective(*next(batches)))
+                run.advance(objective, *next(batches))
             except torch.OutOfMemoryError as error:
                 run.halve_batches(error)
                 batches = data.batches(run.batch_size, runtime.seed, start=run.step)
@@ -231,19 +233,25 @@ class _Run:
     ) -> None:
         self.model, self.schedule, self.runtime, self.population = model, schedule, runtime, population
         runtime.ranks.agree(model.state_dict().values())
+        device = next(model.parameters()).device
+        records = runtime.record and runtime.ranks.size == 1 and is_recordable(model)
         decay = schedule.weight_decay if population is None else 0.0  # a population decays by itself
         self.optimizer = torch.optim.AdamW(
-            model.parameters(), lr=schedule.learning_rate, weight_decay=decay, fused=True
+            model.parameters(), lr=schedule.learning_rate, weight_decay=decay, fused=True, capturable=records
         )
         size = 1 if population is None else len(population.weight_decay)
-        self.step, self.slowdown = 0, torch.ones(size, dtype=torch.float64)
-        self._failed = torch.zeros(size, dtype=torch.bool)  # networks with a gradient that was no number
+        self.step, self.device = 0, device
+        self._slow_down(torch.ones(size, dtype=torch.float64))
+        # What steps write stays in place and on the device: a step that asks for it would wait, a recorded one cannot.
+        self._rate: float | Tensor = torch.zeros((), device=device) if records else 0.0
+        self._failed = torch.zeros(size, dtype=torch.bool, device=device)  # networks with a gradient that was no number
+        self._loss_sum, self._loss_count = torch.zeros((), dtype=torch.float64, device=device), 0
+        self._recorded = RecordedStep() if records else None
         self.batch_size = schedule.batch_size
         self.best_score = torch.full((size,), math.inf, dtype=torch.float64)
         self.best = _copy_state(model)
         self.history = History()
         self.identity = self._identity(data, settings) if runtime.checkpoint else ""
-        self._loss_sum, self._loss_count = torch.zeros(()), 0
         self._seconds_before, self._started = 0.0, time.perf_counter()
 
     @property
@@ -261,23 +269,37 @@ class _Run:
             digest.update(name.encode() + tensor.cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
 
-    def update(self, loss: Tensor) -> None:
-        """One AdamW step with clipped gradients."""
+    def advance(self, objective: Callable[[Any, Any], Tensor], x: Any, y: Any) -> None:
+        """One step on a batch."""
+        self._set_rate()
+        if self._recorded is None:
+            self.update(objective(x, y))
+        else:
+            self._recorded(lambda x, y: self.update(objective(x, y)), x, y)
+        self._loss_count += 1
+        self.step += 1
+
+    def _set_rate(self) -> None:
         rate = self.schedule.rate(self.step)
         if self.population is None:
             rate *= float(self.slowdown)
+        if isinstance(self._rate, Tensor):
+            self._rate.fill_(rate)
+        else:
+            self._rate = rate
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = self._rate
+
+    def update(self, loss: Tensor) -> None:
+        """One AdamW step with clipped gradients; nothing here waits for the device."""
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         self.runtime.ranks.average_gradients(self.model.parameters())
         self._clip_gradients()
         with self._slowed():
             self.optimizer.step()
-            self._decay(rate)
-        self._loss_sum = self._loss_sum.to(loss.device) + loss.detach().double()  # stays on the device: no waiting
-        self._loss_count += 1
-        self.step += 1
+            self._decay()
+        self._loss_sum += loss.detach()
 
     def halve_batches(self, error: torch.OutOfMemoryError) -> None:
         """Go on with smaller batches where the device has no memory for these.
@@ -295,6 +317,7 @@ class _Run:
             raise error
         self.batch_size //= 2
         self.optimizer.zero_grad(set_to_none=True)
+        self._forget_recording()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
         warnings.warn(
@@ -302,6 +325,11 @@ class _Run:
             "rows from here on. Set a smaller `batch_size` to avoid it.",
             stacklevel=2,
         )
+
+    def _forget_recording(self) -> None:
+        """What is recorded no longer holds: the memory of the optimiser moves, or networks are slowed down."""
+        if self._recorded is not None:
+            self._recorded.forget()
 
     def _clip_gradients(self) -> None:
         """Clip the gradient of every network by itself; one that is no number counts as zero and is remembered."""
@@ -314,28 +342,33 @@ class _Run:
             for gradient in gradients:
                 gradient.mul_(_along_networks(factor, gradient))
         failed = ~norms.isfinite()
-        self._failed = self._failed.to(failed.device) | failed  # stays on the device, like the loss
+        self._failed |= failed
         for gradient in gradients:
             gradient.masked_fill_(failed[0] if self.population is None else _along_networks(failed, gradient), 0.0)
+
+    def _slow_down(self, slowdown: Tensor) -> None:
+        """Share of the step size that each network takes; also kept on the device, if any is not one."""
+        self.slowdown = slowdown
+        self._shares = None if bool((slowdown == 1).all()) else slowdown.to(self.device)
 
     @contextmanager
     def _slowed(self) -> Iterator[None]:
         """Let networks of a population that have recovered make only a part of the step inside the block."""
-        if self.population is None or bool((self.slowdown == 1).all()):
+        if self.population is None or self._shares is None:
             yield
             return
         before = [parameter.detach().clone() for parameter in self.model.parameters()]
         yield
         with torch.no_grad():
             for parameter, old in zip(self.model.parameters(), before, strict=True):
-                share = _along_networks(self.slowdown.to(parameter), parameter)
+                share = _along_networks(self._shares.to(parameter), parameter)
                 parameter.copy_(torch.where(share == 1, parameter, old + share * (parameter - old)))
 
     @torch.no_grad()
-    def _decay(self, rate: float) -> None:
+    def _decay(self) -> None:
         if self.population is None:
             return
-        factor = (1 - rate * self.population.weight_decay).clamp(min=0)
+        factor = (1 - self._rate * self.population.weight_decay).clamp(min=0)
         for name, parameter in self.model.named_parameters():
             if parameter.requires_grad and name not in self.population.exempt:
                 parameter.mul_(_along_networks(factor, parameter))
@@ -343,12 +376,13 @@ class _Run:
     def validate(self, score: Callable[[], float | Tensor] | None) -> None:
         """Score the weights, keep them if best, decide about stopping."""
         train_loss = float(self._loss_sum) / self._loss_count
-        self._loss_sum, self._loss_count = torch.zeros(()), 0
+        self._loss_sum.zero_()
+        self._loss_count = 0
         values = torch.as_tensor(train_loss if score is None else score(), dtype=torch.float64).reshape(-1).cpu()
         # Rounding may differ between ranks; what they decide must not.
         train_loss, values = self.runtime.ranks.from_first(lambda: (train_loss, values))
         value = float(values[values.isfinite()].mean())  # nan if there is none
-        failed = self._failed.cpu()
+        failed = self._failed.clone().cpu()  # itself is cleared below
         if score is not None or self.population is None:  # the common loss of a population does not tell whose it was
             failed = failed | ~values.isfinite()
         better = ~failed if score is None else values.isfinite()
@@ -383,10 +417,11 @@ class _Run:
     @torch.no_grad()
     def _recover(self, failed: Tensor) -> None:
         """Take networks that failed back to their best weights, at half the step size and without momentum."""
-        self._failed = torch.zeros_like(failed)
+        self._failed.zero_()
         if not bool(failed.any()):
             return
-        self.slowdown = torch.where(failed, self.slowdown / 2, self.slowdown)
+        self._forget_recording()
+        self._slow_down(torch.where(failed, self.slowdown / 2, self.slowdown))
         self.history.recoveries += int(failed.sum())
         if self.population is None:
             self.model.load_state_dict(self.best)
@@ -476,7 +511,8 @@ class _Run:
         return facts, tensors
 
     def _restore(self, facts: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        self.step, self.slowdown = facts["step"], torch.tensor(facts["slowdown"], dtype=torch.float64)
+        self.step = facts["step"]
+        self._slow_down(torch.tensor(facts["slowdown"], dtype=torch.float64))
         self.batch_size = facts["batch_size"]
         self.best_score = torch.tensor(facts["best_score"], dtype=torch.float64)
         self.history = History(**facts["history"])

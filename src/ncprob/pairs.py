@@ -91,8 +91,13 @@ class TensorPairs:
 
     def batches(self, batch_size: int, seed: int, start: int = 0) -> Iterator[Batch]:
         """Endless shuffled batches of equal size."""
-        for index in index_batches(len(self), batch_size, seed, start, self.weights):
+        for index in index_batches(len(self), batch_size, seed, start, self.weights, self._device()):
             yield self.rows(index)
+
+    def _device(self) -> torch.device | None:
+        """Where all pairs are, if that is one place; row numbers on the CPU serve any."""
+        places = {getattr(part, "device", None) for part in tensors_of((self.x, self.y))}
+        return places.pop() if len(places) == 1 else None
 
     def rows(self, index: Tensor | slice) -> Batch:
         """Some of the pairs."""
@@ -108,7 +113,7 @@ class TensorPairs:
     def fingerprint(self) -> str:
         """SHA-256 over the bytes of all tensors."""
         digest = hashlib.sha256()
-        for tensor in _tensors((self.x, self.y, self.weights)):
+        for tensor in tensors_of((self.x, self.y, self.weights)):
             digest.update(str((tuple(tensor.shape), tensor.dtype)).encode())
             digest.update(tensor.detach().cpu().contiguous().numpy().data)
         return digest.hexdigest()
@@ -169,13 +174,23 @@ class LoaderPairs:
         return f"{type(self.loader.dataset).__name__}:{len(self)}"
 
 
-def index_batches(n: int, batch_size: int, seed: int, start: int, weights: Tensor | None = None) -> Iterator[Tensor]:
-    """Row numbers of endless batches; every epoch is a permutation that depends on (seed, epoch) alone."""
+def index_batches(
+    n: int,
+    batch_size: int,
+    seed: int,
+    start: int,
+    weights: Tensor | None = None,
+    device: torch.device | None = None,
+) -> Iterator[Tensor]:
+    """Row numbers of endless batches; every epoch is a permutation that depends on (seed, epoch) alone.
+
+    They move to `device` once an epoch, not once a batch, which would make every step wait.
+    """
     size = min(batch_size, n)
     per_epoch = n // size
     epoch, first = divmod(start, per_epoch)
     for e in itertools.count(epoch):
-        rows = _epoch(n, seed, e, weights)
+        rows = to_device(_epoch(n, seed, e, weights), device)
         for b in range(first, per_epoch):
             yield rows[b * size : (b + 1) * size]
         first = 0
@@ -218,27 +233,41 @@ def systematic_sample(weights: Tensor, generator: torch.Generator, size: int | N
     return torch.searchsorted(cumulative, points, right=True).clamp(max=len(cumulative) - 1)
 
 
-def _map(function: Callable[[Tensor], Tensor], nested: Any) -> Any:
+def map_tensors(function: Callable[[Tensor], Tensor], nested: Any) -> Any:
+    """The same container with `function` of every tensor in it.
+
+    Examples
+    --------
+    >>> map_tensors(torch.clone, {"a": torch.ones(2)})
+    {'a': tensor([1., 1.])}
+    """
     if isinstance(nested, Tensor):
         return function(nested)
     if isinstance(nested, dict):
-        return {key: _map(function, value) for key, value in nested.items()}
+        return {key: map_tensors(function, value) for key, value in nested.items()}
     if isinstance(nested, tuple | list):
-        parts = [_map(function, value) for value in nested]
+        parts = [map_tensors(function, value) for value in nested]
         return type(nested)(*parts) if hasattr(nested, "_fields") else type(nested)(parts)
     if hasattr(nested, "to"):  # graph batches and other device-aware containers
         return function(nested)
     return nested
 
 
-def _tensors(nested: Any) -> list[Tensor]:
+def tensors_of(nested: Any) -> list[Tensor]:
+    """Every tensor in a container.
+
+    Examples
+    --------
+    >>> len(tensors_of(({"a": torch.ones(2)}, [torch.ones(1), None])))
+    2
+    """
     found: list[Tensor] = []
-    _map(lambda t: found.append(t) or t, nested)  # type: ignore[func-returns-value]
+    map_tensors(lambda t: found.append(t) or t, nested)  # type: ignore[func-returns-value]
     return found
 
 
 def _rows(nested: Any) -> int:
-    tensors = _tensors(nested)
+    tensors = tensors_of(nested)
     if not tensors:
         raise TypeError(f"`pairs` must hold tensors; got {type(nested).__name__}. Convert with torch.as_tensor.")
     lengths = {len(tensor) for tensor in tensors}
@@ -270,9 +299,9 @@ def _check_weights(weights: Any, n: int) -> None:
 
 def select(nested: Any, rows: Tensor | slice) -> Any:
     """Rows of a tensor or of every tensor in a container."""
-    return _map(lambda t: t[rows], nested)
+    return map_tensors(lambda t: t[rows], nested)
 
 
 def to_device(nested: Any, device: torch.device | None) -> Any:
     """Move a tensor or every tensor in a container."""
-    return nested if device is None else _map(lambda t: t.to(device), nested)
+    return nested if device is None else map_tensors(lambda t: t.to(device), nested)

@@ -169,11 +169,11 @@ def train_operator(
                 f"`pairs` must come in batches of at least {needed} pairs for loss={loss!r}; got a batch of "
                 f"{len(rows)}. Set `drop_last=True` in the DataLoader or change its batch size."
             )
-        value = estimate(u, v, operator.singular_values, rows)
+        value = estimate(u, v, operator.trained_values, rows)  # post-processing is undone above
         if gamma > 0:
             value = value + gamma * orthonormality_penalty(u, v, rows)
         if gate_strength > 0:
-            value = value + gate_strength * gate_penalty(operator).to(value.device)
+            value = value + gate_strength * gate_penalty(operator)  # without gates a zero on the CPU, which may stay
         return value
 
     def score() -> float:
@@ -186,7 +186,7 @@ def train_operator(
         pairs,
         score=None if validation_pairs is None else score,
         schedule=schedule,
-        runtime=runtime,
+        runtime=dataclasses.replace(runtime, record=runtime.record and type(operator) is SpectralOperator),
         settings={
             "loss": loss,
             "gamma": gamma,

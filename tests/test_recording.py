@@ -1,0 +1,282 @@
+"""Steps that are recorded and replayed: the same result; and nothing in a step waits for the device."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from ncprob import optimization, recording
+from ncprob.encoders import MLP, ParallelMLP
+from ncprob.losses import LOSSES, covariance_loss
+from ncprob.operator import SpectralOperator
+from ncprob.optimization import Population, Runtime, Schedule, minimize
+from ncprob.pairs import TensorPairs, index_batches
+from ncprob.recording import WARM_UP, RecordedStep, is_recordable
+from ncprob.training import train_operator
+
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an accelerator that torch sees")
+
+
+def operator_of(rank=6, gate=True):
+    torch.manual_seed(0)
+    return SpectralOperator(MLP(3, (16,), rank, input_gate=gate), MLP(1, (16,), rank), rank)
+
+
+def pairs_of(n=300, seed=1, device=None):
+    x = torch.randn(n, 3, generator=torch.Generator().manual_seed(seed))
+    noise = torch.randn(n, 1, generator=torch.Generator().manual_seed(seed + 1))
+    return TensorPairs(x, x[:, :1] + 0.5 * noise, None, device)
+
+
+def train(operator, data, held, record, **schedule):
+    plan = {"max_steps": 40, "batch_size": 64, "early_stopping": False, "validate_every": 10} | schedule
+    return train_operator(
+        operator, data, loss="covariance", gamma=1e-3, gate_strength=0.03, validation_pairs=held,
+        schedule=Schedule(**plan), runtime=Runtime(progress=False, record=record),
+    )  # fmt: skip
+
+
+class Recorder:
+    """Stands in for CUDA graphs: what is recorded is called again with what lies in its places."""
+
+    def __init__(self, monkeypatch):
+        self.recorded, self.replayed, self.aside = 0, 0, 0
+        monkeypatch.setattr(recording, "capture", self.capture)
+        monkeypatch.setattr(recording, "aside", self.beside)
+        monkeypatch.setattr(optimization, "is_recordable", lambda model: True)
+        # On a CPU the optimiser refuses to be recorded; what it computes is the same.
+        adam = torch.optim.AdamW
+        monkeypatch.setattr(torch.optim, "AdamW", lambda *args, capturable, **kwargs: adam(*args, **kwargs))
+
+    def beside(self, work):
+        self.aside += 1
+        work()
+
+    def capture(self, work):
+        self.recorded += 1
+
+        def replay():
+            self.replayed += 1
+            work()
+
+        return replay
+
+
+class TestRecordedStep:
+    @pytest.fixture(autouse=True)
+    def recorder(self, monkeypatch):
+        self.recorder = Recorder(monkeypatch)
+
+    def test_every_batch_is_seen_once_and_in_order(self):
+        seen, step = [], RecordedStep()
+        for k in range(10):
+            step(lambda x, y: seen.append((float(x[0]), float(y["z"][0]))), torch.full((4,), k), {"z": torch.ones(4)})
+        assert seen == [(float(k), 1.0) for k in range(10)]
+        assert (self.recorder.aside, self.recorder.recorded, self.recorder.replayed) == (WARM_UP, 1, 10 - WARM_UP)
+
+    def test_a_replay_works_on_memory_of_its_own(self):
+        places, step = [], RecordedStep()
+        batches = [torch.full((4,), k) for k in range(8)]
+        for batch in batches:
+            step(lambda x, y: places.append(x.data_ptr()), batch, torch.ones(4))
+        assert places[:WARM_UP] == [batch.data_ptr() for batch in batches[:WARM_UP]]
+        assert len(set(places[WARM_UP:])) == 1
+
+    def test_a_batch_of_another_shape_is_not_replayed(self):
+        sizes, step = [], RecordedStep()
+        for n in (4, 4, 4, 4, 4, 3, 4):
+            step(lambda x, y: sizes.append(len(x)), torch.ones(n), torch.ones(n))
+        assert sizes == [4, 4, 4, 4, 4, 3, 4]
+        assert self.recorder.replayed == 3
+
+    def test_recording_that_fails_is_told_once_and_no_step_is_lost(self, monkeypatch):
+        def fail(work):
+            raise torch.OutOfMemoryError("no memory\nfor this")
+
+        monkeypatch.setattr(recording, "capture", fail)
+        seen, step = [], RecordedStep()
+
+        def run(begin, end):
+            for k in range(begin, end):
+                step(lambda x, y: seen.append(float(x)), torch.tensor(float(k)), torch.ones(1))
+
+        run(0, WARM_UP)
+        with pytest.warns(UserWarning, match=r"could not be recorded \(no memory\); they run one by one") as told:
+            run(WARM_UP, 8)
+        assert len(told) == 1
+        assert seen == [float(k) for k in range(8)]
+
+    def test_after_forgetting_it_is_recorded_anew(self):
+        step = RecordedStep()
+        for _ in range(2):
+            for _ in range(WARM_UP + 2):
+                step(lambda x, y: None, torch.ones(1), torch.ones(1))
+            step.forget()
+        assert self.recorder.recorded == 2
+        assert self.recorder.aside == 2 * WARM_UP
+
+
+def weights_of(model):
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def test_a_recorded_run_is_that_step_by_step(monkeypatch):
+    data, held = pairs_of(), pairs_of(100, seed=3)
+    plain = operator_of()
+    expected = train(plain, data, held, record=False)
+    recorder, recorded = Recorder(monkeypatch), operator_of()
+    history = train(recorded, data, held, record=True)
+    assert (recorder.recorded, recorder.replayed) == (1, 40 - WARM_UP)
+    assert history.loss == pytest.approx(expected.loss, rel=1e-5)  # the rate is a float32 there
+    for name, value in weights_of(plain).items():
+        torch.testing.assert_close(recorded.state_dict()[name], value, rtol=1e-4, atol=1e-6)
+
+
+def test_a_recorded_run_records_again_after_a_failure(monkeypatch):
+    recorder, model = Recorder(monkeypatch), ParallelMLP(3, 2, (8,), 1)
+    data, calls = TensorPairs(torch.randn(60, 2), torch.randn(60, 1)), []
+
+    def objective(x, y):
+        calls.append(None)
+        factor = torch.ones(3)
+        factor[1] = math.nan if len(calls) == 15 else 1.0
+        return (factor * (model(x) - y).square().mean(dim=(1, 2))).sum()
+
+    history = minimize(
+        model, objective, data, score=None, settings={}, population=Population(torch.zeros(3)),
+        schedule=Schedule(max_steps=60, batch_size=20, validate_every=10), runtime=Runtime(progress=False),
+    )  # fmt: skip
+    assert history.recoveries == 1
+    assert recorder.recorded == 2
+    assert len(calls) == 60
+    assert all(parameter.isfinite().all() for parameter in model.parameters())
+
+
+def test_smaller_batches_are_recorded_anew(monkeypatch):
+    recorder, operator = Recorder(monkeypatch), operator_of()
+    encode, sizes = operator.encode, []
+
+    def short_of_memory(x, y):
+        sizes.append(len(x))
+        if operator.training and len(x) > 40:
+            raise torch.OutOfMemoryError("out of memory")
+        return encode(x, y)
+
+    monkeypatch.setattr(operator, "encode", short_of_memory)
+    with pytest.warns(UserWarning, match="batches of 32 rows"):
+        history = train(operator, pairs_of(), None, record=True)
+    assert history.n_steps == 40
+    assert recorder.recorded == 1
+    assert sizes[:2] == [64, 32]
+
+
+class TestWhatMayBeRecorded:
+    def test_nothing_on_a_cpu(self):
+        assert not is_recordable(operator_of())
+
+    def allowed(self, model, monkeypatch):
+        monkeypatch.setattr(torch.Tensor, "is_cuda", True)
+        return is_recordable(model)
+
+    def test_our_networks(self, monkeypatch):
+        assert self.allowed(operator_of(), monkeypatch)
+        assert self.allowed(ParallelMLP(2, 3, (8,), 1), monkeypatch)
+
+    def test_no_encoder_of_the_user(self, monkeypatch):
+        class Own(nn.Linear):
+            pass
+
+        assert not self.allowed(SpectralOperator(Own(3, 6), MLP(1, (8,), 6), 6), monkeypatch)
+
+    def test_no_random_layers(self, monkeypatch):
+        encoder = nn.Sequential(nn.Linear(3, 6), nn.Dropout())
+        assert not self.allowed(SpectralOperator(encoder, MLP(1, (8,), 6), 6), monkeypatch)
+
+    def test_nothing_with_hooks(self, monkeypatch):
+        operator = operator_of()
+        operator.x_encoder[1].register_forward_hook(lambda *_: None)
+        assert not self.allowed(operator, monkeypatch)
+
+    def test_no_operator_of_the_user(self, monkeypatch):
+        class Own(SpectralOperator):
+            pass
+
+        recorder, operator = Recorder(monkeypatch), Own(MLP(3, (8,), 6), MLP(1, (8,), 6), 6)
+        train(operator, pairs_of(), None, record=True)
+        assert recorder.recorded == 0
+
+
+class TestNothingWaits:
+    """Tensors on the meta device have no values: whatever asks for one raises."""
+
+    @pytest.mark.parametrize("loss", [name for name in LOSSES if name != "cross_fitted"])
+    @pytest.mark.parametrize("gate", [True, False])
+    def test_the_objective_asks_the_device_for_nothing(self, loss, gate, monkeypatch):
+        found = {}
+        monkeypatch.setattr("ncprob.training.minimize", lambda model, objective, *_, **__: found.update(f=objective))
+        operator = operator_of(gate=gate).to("meta")
+        monkeypatch.setattr(SpectralOperator, "postprocess", lambda *_, **__: None)
+        train_operator(
+            operator, pairs_of(device=torch.device("meta")), loss=loss, gamma=1e-3, gate_strength=0.03,
+            validation_pairs=None, schedule=Schedule(), runtime=Runtime(),
+        )  # fmt: skip
+        x, y = torch.empty(64, 3, device="meta"), torch.empty(64, 1, device="meta")
+        found["f"](x, y).backward()
+        with pytest.raises((RuntimeError, NotImplementedError)):  # so would a question be
+            float(operator.log_values_root.detach().sum())
+
+    def test_row_numbers_move_once_an_epoch(self, monkeypatch):
+        moved, move = [], torch.Tensor.to
+
+        def to(tensor, *args, **kwargs):
+            moved.append(len(tensor))
+            return move(tensor, *args, **kwargs)
+
+        monkeypatch.setattr(torch.Tensor, "to", to)
+        batches = index_batches(100, 10, seed=0, start=0, device=torch.device("cpu"))
+        first = [next(batches) for _ in range(20)]
+        assert moved == [100, 100]
+        assert torch.equal(torch.cat(first[:10]).sort().values, torch.arange(100))
+
+    def test_pairs_in_two_places_are_still_given(self):
+        pairs = TensorPairs(torch.arange(8.0)[:, None], torch.empty(8, 1, device="meta"))
+        x, y = next(pairs.batches(4, seed=0))
+        assert (len(x), y.device.type) == (4, "meta")
+        assert pairs._device() is None  # row numbers on the CPU serve both
+        assert TensorPairs(x, x)._device() == torch.device("cpu")
+
+
+@needs_cuda
+class TestOnAnAccelerator:
+    def test_no_step_waits(self, monkeypatch):
+        advance = optimization._Run.advance
+
+        def watched(*arguments):
+            torch.cuda.set_sync_debug_mode("error")
+            try:
+                advance(*arguments)
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+
+        monkeypatch.setattr(optimization._Run, "advance", watched)
+        device = torch.device("cuda")
+        train(operator_of().to(device), pairs_of(device=device), pairs_of(100, 3, device), record=False)
+
+    @pytest.mark.parametrize("record", [True, False])
+    def test_the_result_is_that_of_the_cpu(self, record):
+        device = torch.device("cuda")
+        expected = train(plain := operator_of(), pairs_of(), pairs_of(100, seed=3), record=False)
+        history = train(there := operator_of().to(device), pairs_of(device=device), pairs_of(100, 3, device), record)
+        # Forty steps let the rounding of float32, 1e-7, grow; 1e-3 is far below what another batch would change.
+        assert history.validation_loss == pytest.approx(expected.validation_loss, rel=1e-3)
+        for name, value in weights_of(plain).items():
+            torch.testing.assert_close(there.state_dict()[name].cpu(), value, rtol=1e-2, atol=1e-3)
+
+    def test_covariances_stay_float32_beside_encoders_in_bfloat16(self):
+        operator = operator_of().cuda()
+        data = pairs_of(device=torch.device("cuda"))
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            u, v = operator.encode(data.x, data.y)
+        loss = covariance_loss(u.float(), v.float(), operator.trained_values)
+        assert loss.dtype == torch.float32
