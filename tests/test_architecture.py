@@ -22,6 +22,7 @@ LAYERS = [
         "sets",
         "support",
         "ensembles",
+        "sparse",
         "tables",
         "trajectory_files",
     ],
