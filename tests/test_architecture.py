@@ -23,6 +23,7 @@ LAYERS = [
         "sets",
         "support",
         "ensembles",
+        "sparse",
         "tables",
         "trajectory_files",
     ],

@@ -162,15 +162,22 @@ def test_variants_go_from_flexible_to_stiff():
 
 def test_variants_that_cannot_pay_are_not_tried():
     assert [v.form for v in variants(0.01, 0.0, n_rows=1000, n_inputs=500)] == ["network"] * 3 + ["linear"]
+    few = variants(0.01, 0.0, n_rows=100, n_inputs=9, n_plain=4)
+    assert [(v.form, v.first, v.inputs) for v in few[-3:]] == [
+        ("network", 4, None),
+        ("linear", 4, None),
+        ("network", 0, 4),
+    ]
     many = variants(0.01, 0.0, n_rows=10**5, n_inputs=5)
     assert [round(v.weight_decay, 6) for v in many] == [0.03, 0.3, 0.03, 0.03]
 
 
-def test_a_variant_of_few_inputs_ignores_the_others():
-    model = perturbed(new_model([Variant(0.01, 0.0, inputs=2), PLAIN], n_inputs=4))
+@pytest.mark.parametrize(("seen", "others"), [({"inputs": 2}, slice(2, 4)), ({"first": 2}, slice(0, 2))])
+def test_a_variant_of_few_inputs_ignores_the_others(seen, others):
+    model = perturbed(new_model([Variant(0.01, 0.0, **seen), PLAIN], n_inputs=4))
     x = normal(5, 4, seed=9, dtype=torch.float32)
     moved = x.clone()
-    moved[:, 2:] += 1
+    moved[:, others] += 1
     for shares, ignores in (([1.0, 0.0], True), ([0.0, 1.0], False)):
         model.shares.copy_(torch.tensor(shares))
         assert same(model.transport(x), model.transport(moved)) == ignores

@@ -522,8 +522,9 @@ def truncate(file):
 
 
 BAD = {
-    "newer": (lambda p: _set(p, schema=2, version="9.0"), r"newer ncprob \(9.0, schema 2.*Upgrade"),
-    "older": (lambda p: _set(p, schema=0), "schema is 0"),
+    "newer": (lambda p: _set(p, schema=99, version="9.0"), r"newer ncprob \(9.0, schema 99.*Upgrade"),
+    "older": (lambda p: _set(p, schema=1, version="0.0"), r"older ncprob \(0.0, schema 1.*Fit the model again"),
+    "no schema": (lambda p: _set(p, schema=0), "schema is 0"),
     "class": (lambda p: rewrite(p, lambda f, t: f.update({"class": "os.system"})), "does not know"),
     "truncated": (lambda p: truncate(tensor_file(p)), "bytes instead of.*Save the model again"),
     "truncated facts": (lambda p: truncate(p / "model.json"), "damaged model.json"),
@@ -601,13 +602,13 @@ def part(facts, *names):
 
 
 HOSTILE = {
-    "loop": at("trees/0/children", 0, where=0),
-    "child beyond": at("trees/0/children", 10**6),
-    "leaf beyond": at("trees/0/children", -(10**6)),
-    "root beyond": at("trees/1/roots", 10**6),
-    "feature beyond": at("trees/0/feature", 3),
-    "feature before": at("trees/0/feature", -1),
-    "leaf value": at("trees/0/values", float("nan")),
+    "loop": at("trees/ensembles/0/children", 0, where=0),
+    "child beyond": at("trees/ensembles/0/children", 10**6),
+    "leaf beyond": at("trees/ensembles/0/children", -(10**6)),
+    "root beyond": at("trees/ensembles/1/roots", 10**6),
+    "feature beyond": at("trees/ensembles/0/feature", 3),
+    "feature before": at("trees/ensembles/0/feature", -1),
+    "leaf value": at("trees/ensembles/0/values", float("nan")),
     "unsorted atoms": at("support/values", 1e9),
     "negative weights": at("support/weights", -1.0),
     "order": at("support/public_order", 10**9),
@@ -622,8 +623,8 @@ HOSTILE = {
     "fewer targets": shorter("/y"),
     "no atoms": removed("support/values"),
     "no weights of a network": removed("networks/weights.0"),
-    "short threshold": shorter("trees/0/threshold"),
-    "divisor": lambda f, t: part(f, "model", "trees", "0").update(divisor=0),
+    "short threshold": shorter("trees/ensembles/0/threshold"),
+    "divisor": lambda f, t: part(f, "model", "trees", "ensembles", "0").update(divisor=0),
     "huge network": lambda f, t: part(f, "model", "residual", "networks").update(hidden_sizes=[10**9]),
     "huge rank": lambda f, t: part(f, "model", "operators", "0").update(rank=10**9),
     "ranks": lambda f, t: part(f, "model").update(ranks=[10**6]),

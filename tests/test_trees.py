@@ -97,13 +97,13 @@ def test_few_levels_have_their_shares_predicted():
 @pytest.mark.parametrize(("levels", "extra"), [(FEW_LEVELS, FEW_LEVELS), (FEW_LEVELS + 1, 0)])
 def test_number_of_columns(levels, extra):
     x, y = uniform(4 * levels, seed=10), (torch.arange(4 * levels) % levels).double()[:, None]
-    assert TreeInputs.fit(x, y, None, seed=0)[1].shape[1] == 1 + MOMENTS + extra + 1
+    assert TreeInputs.fit(x, y, None, seed=0)[1].shape[1] == 1 + MOMENTS + extra + 1 + 1  # forest, boosting, line
 
 
 def test_vector_targets_have_columns_each_and_only_some_are_boosted():
     q = MAX_BOOSTED + 1
     grown, unseen = TreeInputs.fit(uniform(80), normal(80, q, seed=11), None, seed=0)
-    assert unseen.shape[1] == grown.n_columns == q * (1 + MOMENTS) + MAX_BOOSTED
+    assert unseen.shape[1] == grown.n_columns == q * (1 + MOMENTS) + 2 * MAX_BOOSTED  # boosting and a line
     assert grown(uniform(5)).shape == (5, grown.n_columns)
 
 

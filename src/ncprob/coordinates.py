@@ -24,6 +24,7 @@ from ncprob.encoders import ParallelMLP, encoder_from_state, encoder_state, eval
 from ncprob.optimization import History, Population, Runtime, Schedule, minimize
 from ncprob.pairs import Pairs, TensorPairs
 from ncprob.preprocessing import SoftScale
+from ncprob.sparse import worth_selecting
 from ncprob.state import State, fill_module, numbered
 from ncprob.transport import Transport
 
@@ -50,8 +51,8 @@ Form = Literal["network", "linear", "quadratic", "clusters"]
 class Variant:
     """One way to learn the mixture; every variant is trained on all folds, and they are pooled by what each explains.
 
-    `weight_decay`, an L1 penalty `gate` on the input gates, the number of leading inputs that are seen (None: all),
-    the form in which parameters of the mixture depend on them, and the number of Gaussians.
+    `weight_decay`, an L1 penalty `gate` on the input gates, the inputs that are seen (x[first:inputs], None: to the
+    last), the form in which parameters of the mixture depend on them, and the number of Gaussians.
     """
 
     weight_decay: float
@@ -59,6 +60,7 @@ class Variant:
     inputs: int | None = None
     form: Form = "network"
     components: int = COMPONENTS
+    first: int = 0
 
     @classmethod
     def from_facts(cls, facts: Any) -> Variant:
@@ -72,6 +74,7 @@ class Variant:
             inputs=state.fact("inputs", int, type(None)),
             form=state.choice("form", get_args(Form)),
             components=state.integer("components", minimum=1, maximum=COMPONENTS),
+            first=state.integer("first", minimum=0),
         )
 
 
@@ -79,7 +82,8 @@ def variants(weight_decay: float, gate: float, n_rows: int, n_inputs: int, n_pla
     """From flexible to stiff: weak, middle and strong decay, quadratic, linear; with `n_plain`, one of so many inputs.
 
     Clusters are a quadratic variant that begins as a mixture of (X, Y) found by EM: where components change sharply
-    with x, the coefficients are larger than gradient descent reaches from zero.
+    with x, the coefficients are larger than gradient descent reaches from zero. Where rows are few for the `n_plain`
+    inputs, two variants see the others alone, which are predictions of y: the noise of many inputs cannot mislead them.
 
     Examples
     --------
@@ -94,7 +98,12 @@ def variants(weight_decay: float, gate: float, n_rows: int, n_inputs: int, n_pla
     if n_inputs <= FEW_INPUTS:
         chosen.append(Variant(0.0, 0.0, form="clusters"))
     chosen.append(Variant(3 * weight_decay, gate, form="linear", components=2))
-    return chosen if n_plain is None else [*chosen, Variant(10 * weight_decay, gate, n_plain)]
+    if n_plain is None:
+        return chosen
+    if worth_selecting(n_rows, n_plain):
+        chosen.append(Variant(30 * weight_decay, gate, first=n_plain))
+        chosen.append(Variant(3 * weight_decay, gate, form="linear", components=2, first=n_plain))
+    return [*chosen, Variant(10 * weight_decay, gate, n_plain)]
 
 
 class Head(nn.Sequential):
@@ -177,7 +186,9 @@ class MixtureCoordinates(nn.Module):
         """Networks for tabular inputs."""
         mask = torch.ones(len(variants), n_inputs)
         for row, variant in zip(mask, variants, strict=True):
-            row[variant.inputs :] = 0 if variant.inputs is not None else 1
+            if variant.inputs is not None:
+                row[variant.inputs :] = 0
+            row[: variant.first] = 0
         squares = torch.tensor([variant.form in ("quadratic", "clusters") for variant in variants])
         networks = ParallelMLP(
             FOLDS * len(variants), n_inputs, hidden_sizes, 3 * COMPONENTS * n_components,

@@ -24,7 +24,7 @@ from safetensors.torch import save as tensor_bytes
 from ncprob._files import umask
 from ncprob.state import State
 
-FORMAT, SCHEMA = "ncprob model", 1
+FORMAT, SCHEMA = "ncprob model", 2
 FACTS, TENSORS = "model.json", "tensors-{}.safetensors"
 PARTIAL = ".partial-"
 MAX_FACTS = 2**28  # bytes of JSON: far beyond the names and levels of any table
@@ -231,7 +231,12 @@ def _check_schema(facts: dict[str, Any], target: Path) -> None:
     if type(schema) is int and schema > SCHEMA:
         raise ValueError(
             f"`path` {target} was saved by a newer ncprob ({str(facts.get('version'))[:40]}, schema {schema}; this one "
-            f"reads up to {SCHEMA}). Upgrade ncprob, or save the model with this version."
+            f"reads {SCHEMA}). Upgrade ncprob, or save the model with this version."
+        )
+    if type(schema) is int and 0 < schema < SCHEMA:
+        raise ValueError(
+            f"`path` {target} was saved by an older ncprob ({str(facts.get('version'))[:40]}, schema {schema}; this one "
+            f"reads {SCHEMA}). Fit the model again, or use that version."
         )
 
 

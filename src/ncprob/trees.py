@@ -1,4 +1,4 @@
-"""Predictions of tree ensembles as further inputs: what forests and boosting see, networks then need not learn.
+"""Predictions of trees, and of a sparse line, as further inputs: what they see, networks then need not learn.
 
 Given right features v, the best left features are the regressions E[v(Y) | X = x] (Kostic et al. 2024, sect. 3), and on
 tables with jumps, interactions or repeated rows trees regress better than networks. Every training row gets predictions
@@ -21,6 +21,7 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from ncprob.ensembles import TreeEnsemble
+from ncprob.sparse import SparseLinear, worth_selecting
 from ncprob.state import State, numbered
 
 N_TREES = 150
@@ -39,31 +40,41 @@ class TreeInputs:
 
     A forest of extremely randomised trees (Geurts et al. 2006) predicts y, cosines of its rank, and the share of each
     value where there are few: a coarse picture of the whole law. Gradient boosting (Friedman 2001), cross-fitted,
-    predicts y itself more sharply.
+    predicts y itself more sharply. Where rows are few for the inputs, a sparse linear prediction stands beside them.
     """
 
-    def __init__(self, forest: TreeEnsemble, boosted: Sequence[TreeEnsemble]) -> None:
-        self.ensembles = (forest, *boosted)
+    def __init__(
+        self, forest: TreeEnsemble, boosted: Sequence[TreeEnsemble], linear: SparseLinear | None = None
+    ) -> None:
+        self.ensembles, self.linear = (forest, *boosted), linear
+
+    @property
+    def _models(self) -> Sequence[TreeEnsemble | SparseLinear]:
+        return self.ensembles if self.linear is None else (*self.ensembles, self.linear)
 
     @property
     def n_columns(self) -> int:
-        """Columns of all ensembles."""
-        return sum(ensemble.n_outputs for ensemble in self.ensembles)
+        """Columns of all models."""
+        return sum(model.n_outputs for model in self._models)
 
     def __call__(self, x: Float[Tensor, "rows inputs"]) -> Float[Tensor, "rows columns"]:
         """Columns for new rows: averages over trees and over folds."""
         table = x.cpu().numpy()
-        return torch.as_tensor(np.concatenate([ensemble(table) for ensemble in self.ensembles], axis=1)).to(x)
+        return torch.as_tensor(np.concatenate([model(table) for model in self._models], axis=1)).to(x)
 
     def state(self) -> State:
         """What `from_state` needs."""
-        return numbered([ensemble.state() for ensemble in self.ensembles])
+        linear = {} if self.linear is None else {"linear": self.linear.state()}
+        return State(parts={"ensembles": numbered([ensemble.state() for ensemble in self.ensembles]), **linear})
 
     @classmethod
     def from_state(cls, state: State, n_inputs: int) -> TreeInputs:
         """Trees over `n_inputs` columns."""
-        ensembles = [TreeEnsemble.from_state(state.part(str(i)), n_inputs) for i in range(max(1, len(state.parts)))]
-        return cls(ensembles[0], ensembles[1:])
+        ensembles = [TreeEnsemble.from_state(part, n_inputs) for part in state.sequence("ensembles")]
+        if not ensembles:
+            raise ValueError("inputs from trees must have a forest")
+        linear = state.parts.get("linear")
+        return cls(ensembles[0], ensembles[1:], None if linear is None else SparseLinear.from_state(linear, n_inputs))
 
     @classmethod
     def fit(
@@ -98,8 +109,12 @@ class TreeInputs:
             folds, predictions = _boosting(table, target, mass, seed, n_judges)
             boosted.append(TreeEnsemble.from_boosting(folds))
             columns.append(predictions[:, None])
+        linear = None
+        if worth_selecting(*table.shape):
+            linear, predictions = SparseLinear.fit(table, targets[:, :MAX_BOOSTED], mass, n_judges)
+            columns.append(predictions)
         unseen = torch.as_tensor(np.concatenate(columns, axis=1)).to(x)
-        return cls(TreeEnsemble.from_forests(forest), boosted), unseen
+        return cls(TreeEnsemble.from_forests(forest), boosted, linear), unseen
 
 
 def worth_growing(x: Float[Tensor, "rows inputs"]) -> bool:
