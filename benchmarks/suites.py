@@ -66,6 +66,12 @@ SUITES = {
         tuple(range(10)),
         (200, 500, 1000, 2000),
     ),
+    "many-inputs": Suite(
+        tuple(f"{model}+100" for model in ("LinearGaussian", "SkewNormal", "GaussianMixture", "LGGMD")),
+        ("ncprob", *TABULAR_RIVALS, "NNKCDE-tuned"),
+        tuple(range(10)),
+        (300, 1000),
+    ),
     "real": Suite(
         tuple(name for name in TABLES if name != "student-paper"),
         ("ncprob", *TABULAR_RIVALS),
@@ -106,8 +112,8 @@ SUITES = {
 }
 
 PAPER = (
-    "density-1e4", "density-1e5", "density-curve", "small-n", "heavy-tails", "student", "circle", "circle-discrete",
-    "real", "ablation",
+    "density-1e4", "density-1e5", "density-curve", "small-n", "many-inputs", "heavy-tails", "student", "circle",
+    "circle-discrete", "real", "ablation",
 )  # fmt: skip
 
 # Two hours on two cores: three seeds, smaller high-dimensional and interval runs, fewer epochs for the paper's own

@@ -2,7 +2,8 @@
 
 A task gives a `Split` for a seed. Simulated tasks follow the protocol of Kostic et al. 2024: n training rows, 1,000
 validation rows for methods that ask for them, 1,000 fresh test rows. `CircleGaussian-d500` is the circle in 500
-dimensions. Tables are split as in Hernández-Lobato & Adams 2015 (`hl_splits.parquet`, split number = seed) where that
+dimensions, `SkewNormal+100` the model with 100 standard normal inputs beside its own that have nothing to do with y.
+Tables are split as in Hernández-Lobato & Adams 2015 (`hl_splits.parquet`, split number = seed) where that
 file knows them, else at random into 90 % and 10 %.
 """
 
@@ -79,7 +80,7 @@ def data_folder() -> Path:
 
 
 def names() -> list[str]:
-    """All tasks; the circle also takes a dimension, as in `CircleGaussian-d500`."""
+    """All tasks; the circle also takes a dimension (`CircleGaussian-d500`), simulated ones useless inputs (`+100`)."""
     return [*datasets.names(), *TABLES]
 
 
@@ -104,11 +105,35 @@ def load(name: str, n: int | None, seed: int) -> Split:
     return _simulated_split(name, n, seed)
 
 
+class WithUselessInputs(datasets.Simulator):
+    """A model with `extra` standard normal inputs after its own that y does not depend on."""
+
+    def __init__(self, model: datasets.Simulator, extra: int) -> None:
+        self.model, self.extra = model, extra
+
+    @property
+    def n_features(self) -> int:
+        return self.model.n_features + self.extra
+
+    def conditioning_points(self, X: Any) -> Array:
+        """Points of the model itself, the other inputs at their medians."""
+        points = self.model.conditioning_points(X[:, : self.model.n_features])
+        return np.hstack([points, np.tile(np.median(X[:, self.model.n_features :], axis=0), (len(points), 1))])
+
+    def _sample(self, n: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        X, y = self.model.sample(n, rng)
+        return np.hstack([X, rng.normal(size=(n, self.extra))]), y
+
+    def _truth(self, x: Array) -> datasets.ConditionalLaw:
+        return self.model.truth(x[:, : self.model.n_features])
+
+
 def _simulator(name: str) -> datasets.Simulator:
-    base, dimension = re.fullmatch(r"(.+?)(?:-d(\d+))?", name, re.DOTALL).groups()  # type: ignore[union-attr]
+    base, dimension, extra = re.fullmatch(r"(.+?)(?:-d(\d+))?(?:\+(\d+))?", name, re.DOTALL).groups()  # type: ignore[union-attr]
     if base not in datasets.names():
         raise ValueError(f"A task must be one of {', '.join(names())}; got {name!r}. Check the spelling.")
-    return datasets.make(base) if dimension is None else datasets.make(base, dimension=int(dimension))
+    model = datasets.make(base) if dimension is None else datasets.make(base, dimension=int(dimension))
+    return model if extra is None else WithUselessInputs(model, int(extra))
 
 
 def _simulated_split(name: str, n: int, seed: int) -> Split:

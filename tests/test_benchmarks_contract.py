@@ -201,6 +201,18 @@ def test_circle_takes_a_dimension():
     assert tasks.load("CircleGaussian-d7", 20, seed=0).X.shape == (20, 7)
 
 
+def test_useless_inputs_leave_the_law_alone():
+    """The same rows with other values in the added columns have the same truth, and points vary the model's own."""
+    split, plain = (tasks.load(name, 50, seed=0) for name in ("SkewNormal+3", "SkewNormal"))
+    assert split.X.shape == (50, 4)
+    np.testing.assert_array_equal(split.X[:, :1], plain.X)
+    moved = split.X + [0, 1, 2, 3]
+    np.testing.assert_array_equal(split.simulator.truth(moved).mean(), plain.simulator.truth(plain.X).mean())
+    points = split.simulator.conditioning_points(split.X)
+    np.testing.assert_array_equal(points[:, :1], plain.simulator.conditioning_points(plain.X))
+    assert np.ptp(points[:, 1:], axis=0).max() == 0
+
+
 def test_a_missing_data_folder_is_explained(monkeypatch, tmp_path):
     monkeypatch.setenv("NCPROB_DATA", str(tmp_path / "nowhere"))
     with pytest.raises(FileNotFoundError, match="NCPROB_DATA"):
