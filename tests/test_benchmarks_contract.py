@@ -206,7 +206,7 @@ def test_useless_inputs_leave_the_law_alone():
     split, plain = (tasks.load(name, 50, seed=0) for name in ("SkewNormal+3", "SkewNormal"))
     assert split.X.shape == (50, 4)
     np.testing.assert_array_equal(split.X[:, :1], plain.X)
-    moved = split.X + [0, 1, 2, 3]
+    moved = split.X + np.arange(4)
     np.testing.assert_array_equal(split.simulator.truth(moved).mean(), plain.simulator.truth(plain.X).mean())
     points = split.simulator.conditioning_points(split.X)
     np.testing.assert_array_equal(points[:, :1], plain.simulator.conditioning_points(plain.X))
