@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ncprob import NCPClassifier, NCPRegressor, load
 from ncprob.novelty import FAR, InputReach
 from ncprob.preprocessing import InputScaler
+from ncprob.state import State
 
 
 def reach_of(x):
@@ -145,3 +146,36 @@ def test_models_with_encoders_of_the_user_have_no_score():
     own.predict(X + 50)
     with pytest.raises(ValueError, match="`novelty` needs a table"):
         own.novelty(X)
+
+
+def test_of_a_constant_column_distances_are_in_units_of_its_scale():
+    x = torch.full((10, 1), 3.0, dtype=torch.float64)
+    reach = reach_of(x)
+    assert reach.radii.tolist() == [1.0, 1.0]  # no row of training is away from the others
+    new = x[:3] + reach.edge[1, 0] * torch.tensor([[0.0], [2.0], [-5.0]]).double()
+    torch.testing.assert_close(reach.distances(new)[0], torch.tensor([0.0, 2.0, 5.0]).double())
+
+
+def test_the_edge_is_at_all_but_one_in_a_thousand_rows_and_one_row_at_least():
+    """Of the half of the rows that judges, 10, 500 and 4,000, so many lie beyond 1."""
+    for n, outside in ((20, 1), (1000, 1), (8000, 4)):
+        x = normal(n, 2, seed=n)
+        judging = x[torch.randperm(n, generator=torch.Generator().manual_seed(0))][1::2]
+        distances = reach_of(x).distances(judging)
+        assert ((distances > 1 + 1e-12).sum(dim=1) == outside).all()
+
+
+def test_a_saved_reach_is_read_with_checks():
+    x = 1e-3 * normal(50, 2, seed=0)  # edges far below 1 are as good as others
+    reach = reach_of(x)
+    state = reach.state()
+    again = InputReach.from_state(state, reach.scaler)
+    assert torch.equal(again.distances(x), reach.distances(x))
+    small = InputReach.from_state(State(state.tensors | {"radii": torch.tensor([0.5, 0.25]).double()}), reach.scaler)
+    torch.testing.assert_close(small.distances(x)[1] * 0.25, reach.distances(x)[1] * reach.radii[1])
+    for name in ("edge", "radii"):
+        for place in (0, -1):
+            wrong = state.tensors[name].clone()
+            wrong[place] = 0.0
+            with pytest.raises(ValueError, match="positive reach"):
+                InputReach.from_state(State(state.tensors | {name: wrong}), reach.scaler)
