@@ -42,9 +42,20 @@ SLOWEST = 300.0  # seconds; a mutant that takes longer hangs, which is noticed
 
 # Mutants that compute the same as the original, or what no test can tell: (module, function, change): why.
 CHUNKS = "rows are taken in chunks of any size, with the same sums"
+WIDER = "2 * self.support.n_components → 3 * self.support.n_components"
 EQUIVALENT: dict[tuple[str, str, str], str] = {
     ("operator", "SpectralOperator.postprocess", "8192 → 8193"): CHUNKS,
     ("operator", "SpectralOperator.moments", "8192 → 8193"): CHUNKS,
+    ("distribution", "", "2 ** 20 → 2 * 20"): CHUNKS,
+    ("distribution", "ConditionalDistribution.repair_amounts", "width=3 → width=4"): CHUNKS,
+    ("distribution", "ConditionalDistribution._central_moment", WIDER): CHUNKS,
+    ("distribution", "ConditionalDistribution._standardized_moment", WIDER): CHUNKS,
+    (
+        "distribution",
+        "ConditionalDistribution.located_atoms",
+        "torch.where(weights > 0, firsts / weights.clamp(min=1e-300), 0.0) → "
+        "torch.where(weights >= 0, firsts / weights.clamp(min=1e-300), 0.0)",
+    ): "what has no weight has a sum of zero",
     ("calibration", "_nested_shortest", "strict=True → strict=False"): "`strict` of lists that have one length",
     ("calibration", "_nested_scores.component", "dim=-1 → dim=1"): "the last of two axes",
     ("calibration", "_central_level", "upto, 2 * below - 1).clamp(0, 1) → upto, 2 * below - 1).clamp(0, 2)"): (
@@ -139,7 +150,8 @@ def text_of(node: ast.AST) -> str:
 
 def told(before: str, after: str) -> str:
     """What differs, with what stands around it."""
-    start = max(0, len(os.path.commonprefix([before, after])) - 30)
+    same = next((i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), 0)
+    start = max(0, same - 30)
     return f"{before[start : start + 70]} → {after[start : start + 70]}"
 
 
