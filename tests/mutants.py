@@ -61,9 +61,13 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ("calibration", "_central_level", "upto, 2 * below - 1).clamp(0, 1) → upto, 2 * below - 1).clamp(0, 2)"): (
         "neither side exceeds 1 but by rounding"
     ),
-    ("novelty", "InputReach.fit", "(z - mean).mT @ (z - mean) / len(z) → (z - mean).mT @ (z - mean) * len(z)"): (
-        "radii divide the scale of the covariance out"
-    ),
+    ("novelty", "", "20000 → 20001"): "a sample of rows of any size",
+    (
+        "novelty",
+        "InputReach.distances",
+        "torch.where(offset < 0, -offset / self.edge[0], offset / self.edge[1]) → "
+        "torch.where(offset <= 0, -offset / self.edge[0], offset / self.edge[1])",
+    ): "the median has distance 0 from itself on either side",
 }
 
 COMPARISONS = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
@@ -152,7 +156,7 @@ def told(before: str, after: str) -> str:
     """What differs, with what stands around it."""
     same = next((i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), 0)
     start = max(0, same - 30)
-    return f"{before[start : start + 70]} → {after[start : start + 70]}"
+    return f"{before[start : start + 80]} → {after[start : start + 80]}"
 
 
 def mutants_of(module: str) -> list[Mutant]:

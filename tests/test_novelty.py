@@ -165,6 +165,32 @@ def test_the_edge_is_at_all_but_one_in_a_thousand_rows_and_one_row_at_least():
         assert ((distances > 1 + 1e-12).sum(dim=1) == outside).all()
 
 
+def test_distances_together_are_those_of_mahalanobis():
+    """By the definition, on the half of the rows that learns; skewed columns, whose means are not zero."""
+    x, new = normal(60, 3, seed=0).exp() * torch.tensor([1.0, 50.0, 1e-4]), normal(9, 3, seed=1)
+    reach = reach_of(x)
+    half = x[torch.randperm(60, generator=torch.Generator().manual_seed(0))][::2]
+    z = reach.scaler(half).double().numpy()
+    covariance = np.cov(z.T, bias=True)
+    ridge = 1e-3 * np.trace(covariance) / 3 + np.finfo(np.float32).eps
+    offset = reach.scaler(new).double().numpy() - z.mean(axis=0)
+    expected = np.einsum("ni,ij,nj->n", offset, np.linalg.inv(covariance + ridge * np.eye(3)), offset)
+    np.testing.assert_allclose((reach.distances(new)[1] * reach.radii[1]) ** 2, expected, rtol=1e-6)
+
+
+def test_far_is_some_five_standard_deviations_of_normal_inputs():
+    """The edge of 500 judging rows is at 2.9 ± 0.2, and far is 1.5 times that: 4.4 ± 0.3."""
+    reach = reach_of(normal(1000, 1, seed=0))
+    near, far = reach.novelty(torch.tensor([[3.5], [5.5]]).double())
+    assert near < FAR < far
+
+
+def test_a_hundred_training_rows_are_enough_for_a_warning():
+    model = NCPRegressor(**OPTIONS).fit(X[:100], X[:100, 0])
+    with pytest.warns(UserWarning, match="far outside"):
+        model.predict(X + 50)
+
+
 def test_a_saved_reach_is_read_with_checks():
     x = 1e-3 * normal(50, 2, seed=0)  # edges far below 1 are as good as others
     reach = reach_of(x)
