@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo test test-slow test-faults fuzz audit check format docs clean bench bench-setup paper paper-quick paper-report molecules
+.PHONY: help setup demo test test-slow test-statistics test-faults coverage mutants fuzz audit licences lock check-lock check format docs clean bench bench-setup paper paper-quick paper-report molecules
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
@@ -32,10 +32,37 @@ test-faults: $(STAMP)  ## kill fits and saves at random moments, fill the disk, 
 fuzz: $(STAMP)  ## load 10,000 mutated model files: each refused by a ValueError or harmless
 	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz_load.py
 
-audit: $(STAMP)  ## known weaknesses of the packages in .venv (asks the advisory database, needs a network) and their licences
-	$(BIN)/pip install --disable-pip-version-check -q pip-audit pip-licenses
-	$(BIN)/pip-audit --skip-editable
-	$(BIN)/pip-licenses --fail-on "GPL;AGPL" --partial-match --packages torch numpy scipy scikit-learn threadpoolctl safetensors narwhals tqdm rich jaxtyping
+coverage: $(STAMP)  ## lines of src that the tests run, processes they start included; fails below 95 %
+	rm -f .coverage .coverage.*
+	OMP_NUM_THREADS=1 $(BIN)/coverage run -m pytest -m "not slow and not faults" -n 2
+	$(BIN)/coverage combine -q
+	$(BIN)/coverage report
+
+COUNT ?= 40
+SEED ?= 0
+
+mutants: $(STAMP)  ## change operators and numbers of five modules, a sample of COUNT each by SEED: their tests must fail
+	OMP_NUM_THREADS=1 $(BIN)/python tests/mutants.py $(MODULES) --count $(COUNT) --seed $(SEED)
+
+test-statistics: $(STAMP)  ## coverage, uniform F(y|x) and bounds over ten seeds of every simulator; results in benchmarks/results/trust.csv
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.trust
+
+# pip-audit passes over packages that its database does not know, or cannot be asked about, unless it is strict.
+audit: $(STAMP) licences  ## known weaknesses of the packages in .venv (asks the advisory database, needs a network) and their licences
+	$(BIN)/pip install --disable-pip-version-check -q pip-audit
+	$(BIN)/pip freeze --exclude-editable > $(VENV)/frozen.txt
+	$(BIN)/pip-audit --strict --no-deps --disable-pip -r $(VENV)/frozen.txt
+
+licences: $(STAMP)  ## licences of what ncprob depends on; any GPL fails
+	$(BIN)/pip install --disable-pip-version-check -q pip-licenses
+	$(BIN)/pip-licenses --fail-on "GPL;AGPL" --partial-match --packages torch numpy scipy scikit-learn threadpoolctl safetensors narwhals tqdm rich jaxtyping typer pyarrow matplotlib plotly jinja2
+
+lock: $(STAMP)  ## write requirements-dev.lock: versions and hashes of everything that `make setup` installs here
+	$(BIN)/pip install --disable-pip-version-check -q --dry-run --ignore-installed --report $(VENV)/report.json -c constraints.txt -e '.[dev]'
+	$(BIN)/python .ci/lock.py < $(VENV)/report.json > requirements-dev.lock
+
+check-lock: $(STAMP)  ## download what requirements-dev.lock names and compare hashes; installs nothing
+	$(BIN)/pip install --disable-pip-version-check -q --dry-run --ignore-installed --no-deps --require-hashes -r requirements-dev.lock
 
 check: $(STAMP)  ## lint, formatting, types, direction of imports
 	$(BIN)/ruff check .

@@ -126,9 +126,15 @@ def fitted(unit: Unit, split: Split, options: dict[str, Any]) -> Method:
 
 def execute(experiment: Experiment, units: list[Unit], records: Records, options: dict[str, dict[str, Any]]) -> int:
     """Run what the file does not hold yet; the number of units that failed, which leave no rows."""
-    done = {tuple(row[name] for name in Unit._fields) for row in records.rows()}
+    done: dict[tuple[str, ...], str] = {}  # the version is in the first row of a unit
+    for row in records.rows():
+        done.setdefault(tuple(row[name] for name in Unit._fields), row["version"])
     to_do = [unit for unit in units if tuple(map(str, unit)) not in done]
     print(f"{len(units)} units, {len(units) - len(to_do)} of them done before", flush=True)
+    for unit in units:
+        before, now = done.get(tuple(map(str, unit))), _version(unit.method)
+        if before is not None and now is not None and before != now:
+            print(f"{unit.dataset} {unit.method} is of version {before}, not {now}: --redo runs it again", flush=True)
     failures = 0
     for number, unit in enumerate(to_do, start=1):
         start = time.perf_counter()
@@ -142,6 +148,16 @@ def execute(experiment: Experiment, units: list[Unit], records: Records, options
             failures, outcome = failures + 1, f"failed: {error}"
         print(f"{number}/{len(to_do)} {unit.dataset} {unit.method}: {outcome}", flush=True)
     return failures
+
+
+def _version(method: str) -> str | None:
+    """Version that the rows of a method would have now, if it is installed."""
+    if method == TRUTH:
+        return Truth.version()
+    try:
+        return methods.version(method)
+    except ImportError:
+        return None
 
 
 def main(experiment: Experiment, description: str | None, arguments: list[str] | None = None) -> int:

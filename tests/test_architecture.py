@@ -1,9 +1,13 @@
 """Imports point one way: every module may import only from the layers before it."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+
+import ncprob
 
 SOURCE = Path(__file__).parent.parent / "src" / "ncprob"
 
@@ -132,8 +136,38 @@ def test_data_frames_stay_at_the_border(module):
 
 
 def test_init_only_re_exports():
+    """What types see, what is imported when asked for, and what `*` gives are the same names."""
     tree = ast.parse((SOURCE / "__init__.py").read_text())
-    assert all(isinstance(node, ast.Expr | ast.ImportFrom | ast.Assign) for node in tree.body)
+    choice = next(node for node in tree.body if isinstance(node, ast.If))
+    assert all(isinstance(node, ast.Expr | ast.ImportFrom | ast.Assign | ast.If) for node in tree.body)
+    assert all(isinstance(node, ast.ImportFrom) for node in choice.body)
+    seen = {alias.name: node.module for node in choice.body for alias in node.names}
+    homes = {name: f"ncprob.{home}" for name, home in ncprob._HOMES.items()}
+    assert {name: home for name, home in seen.items() if home != "ncprob"} == homes
+    assert {*seen, "__version__"} == set(ncprob.__all__)
+
+
+@pytest.mark.parametrize("name", ncprob.__all__)
+def test_public_names_are_there_when_asked_for(name):
+    assert name in dir(ncprob)
+    assert getattr(ncprob, name) is getattr(ncprob, name)
+
+
+def test_modules_are_attributes_and_mistakes_are_told():
+    assert ncprob.guarantees.__name__ == "ncprob.guarantees"
+    for wrong in ("NCPRegresor", "_hidden", "__wrapped__"):
+        with pytest.raises(AttributeError, match=f"module 'ncprob' has no attribute '{wrong}'"):
+            getattr(ncprob, wrong)
+    scope = {}
+    exec("from ncprob import *", scope)
+    assert set(ncprob.__all__) <= set(scope)
+
+
+def test_the_command_line_starts_without_torch():
+    """Help and shell completion must not wait seconds for what they do not use."""
+    pytest.importorskip("typer", reason="the command line is an extra")
+    code = "import sys, ncprob.cli; print([m for m in ('torch', 'numpy', 'sklearn', 'scipy') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
 
 
 def test_singular_values_are_defined_once():

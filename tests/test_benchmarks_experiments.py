@@ -68,6 +68,17 @@ class TestLaws:
         assert asked == ["truth", "CKDE"] * 2
         assert len(rows_of(tmp_path / "laws.csv")) == 2 * 3 * laws.POINTS
 
+    def test_what_is_of_another_version_is_told(self, tmp_path, monkeypatch, capsys):
+        run(laws, tmp_path / "laws.csv", *self.arguments)
+        capsys.readouterr()
+        run(laws, tmp_path / "laws.csv", *self.arguments)
+        assert "--redo" not in capsys.readouterr().out
+        monkeypatch.setattr("ncprob.__version__", "77.0")
+        run(laws, tmp_path / "laws.csv", *self.arguments)
+        told = [line for line in capsys.readouterr().out.splitlines() if "--redo" in line]
+        assert len(told) == 2
+        assert all("not 77.0: --redo runs it again" in line for line in told)
+
     def test_a_unit_that_was_cut_off_is_done_again(self, tmp_path):
         path = tmp_path / "laws.csv"
         run(laws, path, *self.arguments)

@@ -9,7 +9,7 @@ from helpers import affine, generator, normal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ncprob.calibration import KINDS, METHODS, ConformalCalibrator, conformal_quantile
+from ncprob.calibration import KINDS, METHODS, ConformalCalibrator, _narrowest, _uncrossed, conformal_quantile
 from ncprob.distribution import ConditionalDistribution
 from ncprob.support import Support
 
@@ -300,3 +300,18 @@ def test_bad_questions(change, message):
 def test_no_calibration_rows():
     with pytest.raises(ValueError, match="at least one calibration row"):
         ConformalCalibrator(gaussian_law(0), torch.zeros(0))
+
+
+# ---------------------------------------------------------------- parts
+
+
+def test_an_interval_that_shrank_past_a_point_is_its_middle():
+    interval = torch.tensor([[3.0, 1.0], [1.0, 3.0], [2.0, 2.0]])
+    assert _uncrossed(interval).tolist() == [[2.0, 2.0], [1.0, 3.0], [2.0, 2.0]]
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-6, 1e6])
+def test_the_narrowest_width_is_a_thousandth_of_the_spread_in_any_unit(unit):
+    """Atoms at levels of N(0, 1): IQR/1.349 is one, but for their steps."""
+    found = _narrowest(gaussian_law(3, n_atoms=2000, sd=unit))
+    torch.testing.assert_close(found, torch.full((3, 1), 1e-3 * unit).double(), rtol=2e-3, atol=0)

@@ -129,6 +129,15 @@ def test_fit_from_standard_input_and_parquet_and_gz(tmp_path, work):
     )
 
 
+def test_one_row_to_score_on_has_no_r2(tmp_path, work):
+    (work / "one.csv").write_text("\n".join(homes(60, seed=9).splitlines()[:2]))
+    words = ("--target", "price", "--drop", "id", "--out", tmp_path / "m", "--test", "one.csv", *FAST)
+    told = run("fit", "homes.csv", *words).stdout
+    assert "one.csv (1 rows): price CRPS" in told
+    assert "R² needs two rows" in told
+    assert "nan" not in told
+
+
 def test_fit_from_many_files_is_that_of_python(tmp_path):
     (tmp_path / "parts").mkdir()
     for part in range(3):

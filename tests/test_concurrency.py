@@ -57,10 +57,17 @@ def test_eight_threads_give_one_answer(model):
 
 def test_the_first_question_about_a_set_may_come_from_many_threads(model, tmp_path):
     model.save(tmp_path / "model")
-    expected, fresh = answers(model), load(tmp_path / "model")  # laws of training rows are not formed yet
+    fresh, start = load(tmp_path / "model"), threading.Barrier(8)  # laws of training rows are not formed yet
+
+    def ask(_):
+        start.wait()
+        return fresh.given(X[:, 0] > 0).mean(), fresh.given_target((0.0, np.inf)).mean()
+
+    expected = model.given(X[:, 0] > 0).mean(), model.given_target((0.0, np.inf)).mean()
     with ThreadPoolExecutor(8) as pool:
-        for answer in pool.map(lambda _: answers(fresh), range(8)):
-            np.testing.assert_array_equal(answer, expected)
+        for answer in pool.map(ask, range(8)):
+            np.testing.assert_array_equal(answer[0], expected[0])
+            np.testing.assert_array_equal(answer[1], expected[1])
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forked processes are asked")
@@ -128,7 +135,8 @@ def test_global_settings_are_left_as_they_were_found(threads, tmp_path):
         torch.set_num_threads(before_threads)
 
 
-def test_a_fit_that_fails_leaves_the_threads_as_they_were(monkeypatch):
+@pytest.mark.parametrize("coordinates", ["raw", "auto"])  # in this thread, and in threads of its own
+def test_a_fit_that_fails_leaves_the_threads_as_they_were(monkeypatch, coordinates):
     before = torch.get_num_threads()
 
     def broken(*_, **__):
@@ -138,7 +146,7 @@ def test_a_fit_that_fails_leaves_the_threads_as_they_were(monkeypatch):
     torch.set_num_threads(2)
     try:
         with pytest.raises(RuntimeError, match="broken"):
-            regressor(coordinates="auto").fit(X, Y)
+            regressor(coordinates=coordinates).fit(X, Y)
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)

@@ -164,6 +164,31 @@ def test_numbers_with_a_decimal_comma_are_warned_about(tmp_path):
     assert len(told) == 1
 
 
+def test_a_packed_file_of_many_like_rows_is_read_block_by_block(tmp_path):
+    """40 MB in 90 kB, more than 400 times: refused as one table, ordinary for a reader by blocks."""
+    rows = b"x,y\n" + b"1.0,2.0\n" * 5_000_000
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(rows))
+    assert len(rows) > 400 * (tmp_path / "a.csv.gz").stat().st_size
+    total = 0
+    for batch in FileTable.open(tmp_path, Roles(["y"])).read():
+        assert batch.nbytes < 2**25  # two columns of a block
+        total += len(batch)
+    assert total == 5_000_000
+
+
+def test_a_header_has_an_end(tmp_path, monkeypatch):
+    monkeypatch.setattr("ncprob.datafiles.MAX_COLUMNS", 3)
+    (tmp_path / "a.csv").write_text("x,y,z\n1,2,3\n")
+    assert FileTable.open(tmp_path, Roles(["y"])).inputs == ["x", "z"]
+    (tmp_path / "a.csv").write_text("x,y,z,more\n1,2,3,4\n")
+    with pytest.raises(ValueError, match=r"a\.csv must have a header line that names at most 3 columns"):
+        FileTable.open(tmp_path, Roles(["y"]))
+    monkeypatch.setattr("ncprob.datafiles.CSV_BLOCK", 32)
+    (tmp_path / "a.csv").write_text("x" * 40 + ",y\n1,2\n")
+    with pytest.raises(ValueError, match="its first line is longer"):
+        FileTable.open(tmp_path, Roles(["y"]))
+
+
 def broken(folder, mistake):
     """Three files, the second of them with a mistake."""
     write(folder, table())

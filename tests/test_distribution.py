@@ -948,3 +948,24 @@ def test_a_point_mass_far_from_zero_has_no_variance_and_huge_values_no_nan():
     torch.testing.assert_close(law.kurtosis(), torch.full((2,), -1.5, dtype=torch.float64))
     for answer in (law.var(), law.skewness(), law.moment(4, central=True), law[1].moment(3)):
         assert not answer.isnan().any()
+
+
+@laws
+@given(ANY, st.integers(0, 1000))
+def test_mixtures_of_members_are_averages_of_their_weights_chunk_by_chunk(d, seed):
+    shares = torch.as_tensor(np.random.default_rng(seed).dirichlet(np.ones(len(d))))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(distribution, "CHUNK_ELEMENTS", len(d.support))  # one member at a time
+        found = d.average_weights(shares)
+    order = d.support.public_order
+    found = found if order is None else found[order]
+    np.testing.assert_allclose(found.numpy(), shares.numpy() @ d.weights(), atol=1e-12)
+
+
+def test_as_many_atoms_as_asked_for_are_the_atoms_themselves():
+    rng = np.random.default_rng(0)
+    support = Support(torch.tensor(rng.normal(size=(6, 2))), torch.tensor(rng.normal(size=(6, 1))))
+    law = ConditionalDistribution(support, torch.tensor([[0.3], [-0.2]]).double())
+    values, weights = law.located_atoms(6)
+    assert torch.equal(values, support.values.expand(2, 6, 2))
+    assert torch.equal(weights, law.weights())

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ncprob import NCPClassifier, NCPRegressor, load
 from ncprob.novelty import FAR, InputReach
 from ncprob.preprocessing import InputScaler
+from ncprob.state import State
 
 
 def reach_of(x):
@@ -56,9 +57,10 @@ def test_each_side_of_a_skewed_column_has_its_own_edge():
 
 
 def test_one_absurd_row_does_not_hide_the_edge():
-    x = normal(500, 2, seed=0)
-    x[3, 0] = 1e9
-    assert reach_of(x).novelty(torch.tensor([[0.0, 40.0]]).double()) > FAR
+    for row in range(10):  # of either half
+        x = normal(500, 2, seed=0)
+        x[row, 0] = 1e9
+        assert reach_of(x).novelty(torch.tensor([[0.0, 40.0]]).double()) > FAR
 
 
 @given(st.integers(2, 40), st.integers(0, 3), st.integers(0, 1000))
@@ -132,11 +134,13 @@ def test_the_warning_points_at_the_caller(model):
 
 
 def test_answers_that_do_not_depend_on_x_are_not_extrapolated():
-    with pytest.warns(UserWarning, match="has only 10 rows"):
-        few = NCPRegressor(**OPTIONS).fit(X[:10], X[:10, 0])
+    """A constant y has no operator, however many rows there are."""
+    with pytest.warns(UserWarning, match="`y` is constant"):
+        constant = NCPRegressor(**OPTIONS).fit(X, np.full(len(X), 3.0))
+    assert (constant.novelty(X + 50) > FAR).all()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        few.predict(X + 50)
+        assert (constant.predict(X + 50) == 3.0).all()
 
 
 def test_models_with_encoders_of_the_user_have_no_score():
@@ -145,3 +149,62 @@ def test_models_with_encoders_of_the_user_have_no_score():
     own.predict(X + 50)
     with pytest.raises(ValueError, match="`novelty` needs a table"):
         own.novelty(X)
+
+
+def test_of_a_constant_column_distances_are_in_units_of_its_scale():
+    x = torch.full((10, 1), 3.0, dtype=torch.float64)
+    reach = reach_of(x)
+    assert reach.radii.tolist() == [1.0, 1.0]  # no row of training is away from the others
+    new = x[:3] + reach.edge[1, 0] * torch.tensor([[0.0], [2.0], [-5.0]]).double()
+    torch.testing.assert_close(reach.distances(new)[0], torch.tensor([0.0, 2.0, 5.0]).double())
+
+
+def test_the_edge_is_at_all_but_one_in_a_thousand_rows_and_one_row_at_least():
+    """Of the half of the rows that judges, 10, 500 and 4,000, so many lie beyond 1."""
+    for n, outside in ((20, 1), (1000, 1), (8000, 4)):
+        x = normal(n, 2, seed=n)
+        judging = x[torch.randperm(n, generator=torch.Generator().manual_seed(0))][1::2]
+        distances = reach_of(x).distances(judging)
+        assert ((distances > 1 + 1e-12).sum(dim=1) == outside).all()
+
+
+def test_distances_together_are_those_of_mahalanobis():
+    """By the definition, on the half of the rows that learns; skewed columns, whose means are not zero."""
+    x, new = normal(60, 3, seed=0).exp() * torch.tensor([1.0, 50.0, 1e-4]), normal(9, 3, seed=1)
+    reach = reach_of(x)
+    half = x[torch.randperm(60, generator=torch.Generator().manual_seed(0))][::2]
+    z = reach.scaler(half).double().numpy()
+    covariance = np.cov(z.T, bias=True)
+    ridge = 1e-3 * np.trace(covariance) / 3 + np.finfo(np.float32).eps
+    offset = reach.scaler(new).double().numpy() - z.mean(axis=0)
+    expected = np.einsum("ni,ij,nj->n", offset, np.linalg.inv(covariance + ridge * np.eye(3)), offset)
+    np.testing.assert_allclose((reach.distances(new)[1] * reach.radii[1]) ** 2, expected, rtol=1e-6)
+
+
+def test_far_is_some_five_standard_deviations_of_normal_inputs():
+    """The edge of 500 judging rows is at 2.9 ± 0.2, and far is 1.5 times that: 4.4 ± 0.3."""
+    reach = reach_of(normal(1000, 1, seed=0))
+    near, far = reach.novelty(torch.tensor([[3.5], [5.5]]).double())
+    assert near < FAR < far
+
+
+def test_a_hundred_training_rows_are_enough_for_a_warning():
+    model = NCPRegressor(**OPTIONS).fit(X[:100], X[:100, 0])
+    with pytest.warns(UserWarning, match="far outside"):
+        model.predict(X + 50)
+
+
+def test_a_saved_reach_is_read_with_checks():
+    x = 1e-3 * normal(50, 2, seed=0)  # edges far below 1 are as good as others
+    reach = reach_of(x)
+    state = reach.state()
+    again = InputReach.from_state(state, reach.scaler)
+    assert torch.equal(again.distances(x), reach.distances(x))
+    small = InputReach.from_state(State(state.tensors | {"radii": torch.tensor([0.5, 0.25]).double()}), reach.scaler)
+    torch.testing.assert_close(small.distances(x)[1] * 0.25, reach.distances(x)[1] * reach.radii[1])
+    for name in ("edge", "radii"):
+        for place in (0, -1):
+            wrong = state.tensors[name].clone()
+            wrong[place] = 0.0
+            with pytest.raises(ValueError, match="positive reach"):
+                InputReach.from_state(State(state.tensors | {name: wrong}), reach.scaler)

@@ -10,6 +10,8 @@ from torch import nn
 
 from ncprob import ConditionalDistribution, SpectralOperator
 from ncprob.encoders import MLP
+from ncprob.state import State
+from ncprob.statistics import PairMoments
 
 
 @pytest.fixture
@@ -332,3 +334,66 @@ def test_features_after_training_do_not_depend_on_the_mode():
     torch.testing.assert_close(found, expected)
     assert operator.x_encoder[1].training
     assert int(operator.x_encoder[1].num_batches_tracked) == 0
+
+
+# ---------------------------------------------------------------- details of whitening, and states
+
+
+def uncorrelated_moments(cross):
+    """Two features of variances 4 and 1 on each side."""
+    variances, none = torch.diag(torch.tensor([4.0, 1.0]).double()), torch.zeros(2).double()
+    return PairMoments(torch.tensor(10.0).double(), none, none, variances, variances, cross.double())
+
+
+def two_features(values):
+    operator = SpectralOperator(nn.Identity(), nn.Identity(), rank=2).double()
+    operator.log_values_root.data = (-torch.tensor(values).double().log()).sqrt()
+    return operator
+
+
+def test_ridge_is_relative_to_the_features_scaled_by_their_values():
+    """√s scales the features first: 4·s₁ and 1·s₂ are the variances that a ridge is relative to."""
+    operator, cross = two_features([0.25, 0.81]), torch.diag(torch.tensor([2.0, 0.5]))
+    operator.whiten(uncorrelated_moments(cross), ridge=0.1)
+    variances = torch.tensor([1.0, 0.81]).double()
+    shifted = variances + 0.1 * variances.mean()
+    expected = torch.tensor([0.25 * 2.0, 0.81 * 0.5]).double() / shifted
+    close(operator.singular_values, expected)
+    scales = (torch.tensor([0.25, 0.81]).double() / shifted).sqrt()
+    close(operator.left_map.abs(), torch.diag(scales))
+    operator.whiten(uncorrelated_moments(cross))  # without a ridge the plain correlations, whatever the values are
+    close(operator.singular_values, torch.tensor([0.5, 0.5]))
+
+
+def test_moments_that_no_pairs_have_give_values_of_at_most_one():
+    operator = two_features([0.5, 0.5])
+    operator.whiten(uncorrelated_moments(torch.diag(torch.tensor([12.0, 0.7]))))
+    close(operator.singular_values, torch.tensor([1.0, 0.7]))
+
+
+def test_what_is_constant_but_for_rounding_has_no_covariance():
+    """Rounding of a feature is relative to its mean: 8 units in the last place are noise, more are not."""
+    operator, eps = two_features([0.5, 0.5]), torch.finfo(torch.float64).eps
+    for mean in (100.0, 1e-3, -7.0):
+        spread = eps * abs(mean) * torch.tensor([7.0, 9.0]).double()
+        covariance = torch.outer(spread, spread)
+        found = operator._without_constants(covariance, torch.full((2,), mean).double())
+        assert found[0].abs().sum() == found[:, 0].abs().sum() == 0
+        assert found[1, 1] == covariance[1, 1]
+
+
+@pytest.mark.parametrize("kind", ["none", "centering", "whitening"])
+def test_a_state_gives_the_same_operator_and_is_read_with_checks(kind):
+    x, y = gaussian_pairs(60, seed=3)
+    operator = small_operator(seed=2)
+    operator.postprocess((x, y), kind=kind)
+    state = operator.state()
+    own = {"log_values_root", "left_mean", "right_mean", "left_map", "right_map", "whitened_values", "_kind"}
+    assert set(state.tensors) == own  # those of the encoders are in their parts
+    again = SpectralOperator.from_state(state)
+    assert again.postprocessing == kind
+    assert torch.equal(again.density_ratio(x, y), operator.density_ratio(x, y))
+    for wrong in (-1, 3):
+        tensors = state.tensors | {"_kind": torch.tensor(wrong)}
+        with pytest.raises(ValueError, match=f"post-processing {wrong} is none of"):
+            SpectralOperator.from_state(State(tensors, state.facts, state.parts))

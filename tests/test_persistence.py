@@ -8,6 +8,7 @@ import os
 import pickle
 import random
 import shutil
+import signal
 import warnings
 
 import numpy as np
@@ -21,6 +22,7 @@ from torch import nn
 
 import ncprob
 from ncprob import NCPClassifier, NCPRegressor, load, storage, trees
+from ncprob._files import partial_directory
 from ncprob.encoders import MLP
 
 RNG = np.random.default_rng(0)
@@ -749,3 +751,30 @@ def test_levels_that_do_not_fit_the_rows_are_refused(tmp_path):
     model.save(tmp_path / "m")
     with pytest.raises(ValueError, match="levels that were seen in fit"):
         load(tmp_path / "m")
+
+
+def test_what_a_killed_save_to_a_new_place_leaves_is_told_and_cleared(fitted, tmp_path, monkeypatch):
+    target = tmp_path / "m [1]"  # marks that a pattern could take for its own
+    child = os.fork()
+    if not child:
+        monkeypatch.setattr(os, "rename", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+        fitted.save(target)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    [remains] = tmp_path.iterdir()
+    assert remains.name.startswith(".m [1].")
+    with pytest.raises(ValueError, match=r"m \[1\] does not exist: saving it has not ended, or was killed"):
+        load(target)
+    fitted.save(tmp_path / "m 1")  # of another model: nothing to clear
+    assert remains.exists()
+    fitted.save(target)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["m 1", "m [1]"]
+    assert np.array_equal(load(target).predict(FRESH), fitted.predict(FRESH))
+
+
+def test_what_another_process_is_saving_now_stays(fitted, tmp_path):
+    beside = partial_directory(tmp_path / "m")  # by this process, which lives
+    fitted.save(tmp_path / "m")
+    assert beside.is_dir()
+    os.utime(beside, (0, 0))  # nobody saves for so long
+    fitted.save(tmp_path / "m")
+    assert not beside.exists()

@@ -29,7 +29,14 @@ FLAGS = [
     "--disable-sync",
     "--virtual-time-budget=15000",
 ]
-NASTY = '<img src=x onerror="window.hacked=1">&\'</script><script>window.hacked=1</script>'
+# Ends of what a text may stand in (element, script, comment, title, style, quotes), markup that plotly reads by itself,
+# a template, and marks that end lines in JavaScript.
+NASTY = (
+    '<img src=x onerror="window.hacked=1">&\'</script><script>window.hacked=1</script>'
+    "</title></style><!--<script>--><svg onload=window.hacked=1>"
+    "<a href='javascript:window.hacked=1'>b</a>{{ 7 * 7 }}${window.hacked=1}`\u2028\u2029\\"
+)
+QUOTED = "\" onmouseover=window.hacked=1 autofocus onfocus=window.hacked=1 x=\"' onclick='window.hacked=1"
 
 RECORDER = """<script>
 window.problems = [];
@@ -64,7 +71,18 @@ window.addEventListener("load", () => setTimeout(async () => {
   seen.pictures = [...document.images].map((i) => [i.naturalWidth > 0, i.getBoundingClientRect().width]);
   seen.overflow = document.documentElement.scrollWidth - window.innerWidth;
   seen.chart = document.querySelector("#chart .main-svg").getBoundingClientRect().width;
-  seen.hacked = Boolean(window.hacked); seen.problems = window.problems;
+  seen.problems = [...window.problems];  // plotly does not know events without a place, which follow
+  for (const element of document.querySelectorAll("*"))
+    for (const kind of ["mouseover", "mouseenter", "focus", "click"])
+      if (element.tagName !== "A" || !element.href.startsWith("file:")) element.dispatchEvent(new Event(kind));
+  await pause();
+  const attributes = [...document.querySelectorAll("*")].flatMap((e) => [...e.attributes]);
+  seen.handlers = attributes.filter((a) => a.name.startsWith("on")).map((a) => a.name + "=" + a.value);
+  seen.links = [...document.querySelectorAll("[href], [*|href]")]
+    .map((e) => e.getAttribute("href") || e.getAttribute("xlink:href") || "")
+    .filter((link) => /^\\s*javascript:/i.test(link));
+  seen.foreign = document.querySelectorAll("img[src=x], body svg[onload]").length;
+  seen.hacked = Boolean(window.hacked);
   parent.postMessage(JSON.stringify(seen), "*");
 }, 300));
 </script>"""
@@ -98,7 +116,9 @@ def look(page, width, folder):
 
 def table(n=300, seed=0):
     rng = np.random.default_rng(seed)
-    X = pd.DataFrame({NASTY: rng.uniform(-1, 1, n), "town": rng.choice(["p", NASTY], n), "z": rng.normal(size=n)})
+    X = pd.DataFrame(
+        {NASTY: rng.uniform(-1, 1, n), "town": rng.choice(["p", NASTY, QUOTED], n), QUOTED: rng.normal(size=n)}
+    )
     return X, X[NASTY] * 3 + (X["town"] == "p") + 0.2 * rng.normal(size=n)
 
 
@@ -109,10 +129,10 @@ FAST = {"max_steps": 80, "hidden_sizes": (16,), "coordinates": "raw", "random_st
 def page(request, tmp_path_factory):
     X, y = table()
     if request.param == "classes":
-        model, y = NCPClassifier(**FAST), np.where(y > 0.5, NASTY, "low")
+        model, y = NCPClassifier(**FAST), np.where(y > 0.5, NASTY, QUOTED)
     else:
         model = NCPRegressor(**FAST)
-        y = y.rename(NASTY) if request.param == "numbers" else pd.DataFrame({NASTY: y, "second": -y})
+        y = y.rename(NASTY) if request.param == "numbers" else pd.DataFrame({NASTY: y, QUOTED: -y})
     path = tmp_path_factory.mktemp(request.param) / "report.html"
     return write_report(model.fit(X[:200], y[:200]), X[200:], y[200:], path, title=NASTY)
 
@@ -122,6 +142,9 @@ def test_the_page_works(page, width, tmp_path):
     seen = look(page, width, tmp_path)
     assert seen["problems"] == []
     assert not seen["hacked"]
+    assert seen["handlers"] == []
+    assert seen["links"] == []
+    assert seen["foreign"] == 0
     assert seen["width"] == width
     assert seen["overflow"] <= 0
     assert seen["drawn"] > 0

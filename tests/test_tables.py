@@ -3,6 +3,7 @@
 import gzip
 import io
 import os
+import subprocess
 import sys
 
 import numpy as np
@@ -205,3 +206,69 @@ def test_links_stay_links_and_devices_are_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ValueError, match="no ordinary file"):
         write_table({"a": np.ones(1)}, str(tmp_path / "pipe"))
+
+
+# ---------------------------------------------------------------- small files that unpack to large ones
+
+
+def packed(folder, text, size, name="bomb.csv.gz"):
+    """A gz file that unpacks to `size` bytes of a repeated text: members that follow each other are one file."""
+    (folder / name).write_bytes(gzip.compress(text * (2**24 // len(text))) * (size // 2**24))
+    return folder / name
+
+
+def peak_of(code, *paths):
+    """Largest memory of a process of its own beyond its imports, in MiB, and what it said of each path."""
+    program = (
+        "import resource, sys\n"
+        "from ncprob import datafiles, tables\n"
+        "import pyarrow.csv, pyarrow.parquet\n"
+        "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024\n"
+        "before = peak()\n"
+        "for path in sys.argv[1:]:\n"
+        f"    try:\n        {code}\n    except ValueError as error:\n        print(peak() - before, error)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *map(str, paths)], capture_output=True, text=True, check=True, timeout=60
+    )
+    told = [line.partition(" ") for line in done.stdout.splitlines()]
+    return float(told[-1][0]), [message for _, _, message in told]
+
+
+def test_a_gz_bomb_is_refused_in_bounded_memory(tmp_path):
+    """1 GiB in 1 MB; the limit of 256 MiB is what may be held at once, with the interpreter's own noise."""
+    path = packed(tmp_path, b"0,", 2**30)
+    assert path.stat().st_size < 2**21
+    grown, [message] = peak_of("tables.read_table(path)", path)
+    assert "unpacks to more than 256 MiB, over 100 times its size" in message
+    assert grown < 300
+
+
+def test_gz_bombs_among_many_files_are_refused_in_bounded_memory(tmp_path):
+    """Reading goes by blocks of 8 MiB; a line or a header that does not end is refused after one of them."""
+    names = {"line.csv.gz": b"0,", "blank.csv.gz": b"\n", "word.csv.gz": b"0"}
+    paths = [packed(tmp_path, text, 2**29, name) for name, text in names.items()]
+    grown, messages = peak_of("datafiles.FileTable.open(path, datafiles.Roles(['y']))", *paths)
+    assert [name in message for name, message in zip(names, messages, strict=True)] == [True] * 3
+    assert grown < 150
+
+
+def test_ordinary_packed_tables_have_no_limit(tmp_path, monkeypatch):
+    """Beyond the size that is always allowed, 100 times the packed one is."""
+    monkeypatch.setattr(tables, "MOST_UNPACKED", 1000)
+    rows = "\n".join(["x,y", *(f"{k},{k * k}" for k in range(5000))])
+    assert len(read_table(written(tmp_path, gzip.compress(rows.encode()), "a.csv.gz"))) == 5000
+    same = "\n".join(["x,y", *["1,2"] * 50_000])
+    with pytest.raises(ValueError, match="over 100 times its size"):
+        read_table(written(tmp_path, gzip.compress(same.encode()), "b.csv.gz"))
+    assert len(read_table(written(tmp_path, same, "b.csv"))) == 50_000
+
+
+def test_a_parquet_bomb_is_refused_by_what_it_declares(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "MOST_UNPACKED", 10_000)
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"x": np.zeros(200_000)}), path)
+    with pytest.raises(ValueError, match="over 100 times its size"):
+        read_table(str(path))
+    pq.write_table(pa.table({"x": np.random.default_rng(0).normal(size=5000)}), path)
+    assert len(read_table(str(path))) == 5000

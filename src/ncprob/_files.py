@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import platform
+import shutil
 import tempfile
 import time
 import zlib
@@ -66,12 +68,22 @@ def _writer() -> str:
     return f"{zlib.crc32(platform.node().encode()):08x}-{os.getpid()}"
 
 
+def partial_directory(path: Path) -> Path:
+    """A new directory beside `path`, which is to get its name once it is whole; named as the files of `replacing`."""
+    return Path(tempfile.mkdtemp(prefix=f".{path.name}.{_writer()}.", suffix=".partial", dir=path.parent))
+
+
+def remains_of(path: Path) -> list[Path]:
+    """What is being written under another name beside `path`, or was when a process was killed."""
+    return list(path.parent.glob(f".{glob.escape(path.name)}.*.partial"))
+
+
 def clear_remains(path: Path) -> None:
-    """Remove what killed processes have left of `replacing(path)`; what others are writing now stays."""
-    for remains in path.parent.glob(f".{path.name}.*.partial"):
+    """Remove what killed processes have left beside `path`; what others are writing now stays."""
+    for remains in remains_of(path):
         with contextlib.suppress(FileNotFoundError):  # another process was quicker
             if time.time() - remains.stat().st_mtime > STALE or _is_gone(remains.name.split(".")[-3]):
-                remains.unlink()
+                shutil.rmtree(remains) if remains.is_dir() else remains.unlink()
 
 
 def _is_gone(writer: str) -> bool:

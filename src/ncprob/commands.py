@@ -197,12 +197,15 @@ def _told(found: dict[str, Scores]) -> str:
     (_, own), *others = found.items()
     headline = next(iter(own))
     beside = "; ".join(f"{name} {scores[headline]:.4g}" for name, scores in others)
-    rest = (
-        f"accuracy {own['accuracy']:.1%}"
-        if "accuracy" in own
-        else f"90 % intervals cover {own['90 % coverage']:.1%}, R² {own['R² of the mean']:.3f}"
-    )
-    return f"{headline} {own[headline]:.4g} ({beside}), {rest}"
+    return f"{headline} {own[headline]:.4g} ({beside}), {_rest(own)}"
+
+
+def _rest(own: Scores) -> str:
+    if "accuracy" in own:
+        return f"accuracy {own['accuracy']:.1%}"
+    explained = own["R² of the mean"]  # of one row there is no variance to explain
+    words = "needs two rows" if np.isnan(explained) else f"{explained:.3f}"
+    return f"90 % intervals cover {own['90 % coverage']:.1%}, R² {words}"
 
 
 # -------------------------------------------------------------------- predict

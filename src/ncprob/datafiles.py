@@ -26,6 +26,7 @@ CSV_BLOCK = 2**23  # bytes
 PARQUET = (".parquet", ".pq")
 ENDINGS = (*PARQUET, ".csv", ".csv.gz")
 NAMED = (*ENDINGS, ".tsv", ".tsv.gz", ".txt", ".txt.gz")  # also read, if named one by one or by a pattern
+MAX_COLUMNS = 2**16  # of a csv file: each takes pyarrow some 10 kB
 MAX_LEVELS = 100_000  # distinct values of a text column: more are names of rows, not categories
 DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+(\.\d{3})*,\d+\s*")
 
@@ -303,10 +304,7 @@ def _csv_schema(file: Path) -> Any:
     pyarrow = _arrow()
     try:
         if _is_empty(file):  # which pyarrow refuses in some forms
-            with _text(file) as lines:
-                header = next(lines)
-            names = next(csv.reader([header], delimiter=delimiter_of(header)))
-            schema = pyarrow.schema([(name, pyarrow.null()) for name in names])
+            schema = pyarrow.schema([(name, pyarrow.null()) for name in _header(file)[0]])
         else:
             with _open_csv(file, None) as reader:
                 schema = reader.schema
@@ -320,8 +318,13 @@ def _is_empty(file: Path) -> bool:
     """Whether a file that can be read has columns and no rows."""
     if file.name.lower().endswith(PARQUET):
         return bool(_arrow().parquet.read_metadata(file).num_rows == 0)
-    with _text(file) as lines:
-        return bool(next(lines, "").strip()) and not any(line.strip() for line in lines)
+    with _text(file) as text:
+        if not text.readline(CSV_BLOCK).strip():
+            return False
+        while block := text.read(CSV_BLOCK):  # not by lines: a packed file may hold one that fills the memory
+            if block.strip():
+                return False
+    return True
 
 
 def _batches(file: Path, columns: list[str], text: set[str], rows: int = BATCH_ROWS) -> Iterator[Any]:
@@ -347,11 +350,23 @@ def _text(file: Path) -> Any:
     return opened(file, "rt", encoding="utf-8-sig", errors="replace")
 
 
+def _header(file: Path) -> tuple[list[str], str]:
+    """Names of the columns of a csv file and its delimiter, in bounded memory whatever the file unpacks to."""
+    with _text(file) as text:
+        line = text.readline(CSV_BLOCK)
+    delimiter = delimiter_of(line)
+    if len(line) == CSV_BLOCK or line.count(delimiter) >= MAX_COLUMNS:
+        raise ValueError(
+            f"{file} must have a header line that names at most {MAX_COLUMNS:,} columns; its first line is longer. "
+            "Check that it is a csv file, or write it as Parquet."
+        )
+    return next(csv.reader([line], delimiter=delimiter), []), delimiter
+
+
 def _open_csv(file: Path, types: dict[str, Any] | None) -> Any:
     """A csv file, with types as found in its first block or as given; in its own delimiter."""
     arrow_csv = _arrow().csv
-    with _text(file) as beginning:
-        delimiter = delimiter_of(beginning.readline())
+    delimiter = _header(file)[1]
     convert = arrow_csv.ConvertOptions(
         column_types=types, include_columns=None if types is None else list(types), strings_can_be_null=True,
         true_values=["true", "True", "TRUE"], false_values=["false", "False", "FALSE"],

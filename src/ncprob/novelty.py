@@ -63,7 +63,7 @@ class InputReach:
         whitening = symmetric_inverse_sqrt(covariance + ridge * torch.eye(p, dtype=z.dtype, device=z.device))
         raw = cls(scaler, edge, mean, whitening, edge.new_ones(2))
         distances = raw.distances(judging)
-        last = max(1, min(int(EDGE * len(judging)), len(judging) - 1))
+        last = max(1, int(EDGE * len(judging)))
         radii = distances.kthvalue(last, dim=1).values
         return replace(raw, radii=torch.where(radii > 0, radii, 1.0))
 

@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as tensor_bytes
 
-from ncprob._files import umask
+from ncprob._files import clear_remains, partial_directory, remains_of, umask
 from ncprob.state import State
 
 FORMAT, SCHEMA = "ncprob model", 2
@@ -43,6 +42,7 @@ def write(state: State, header: dict[str, Any], path: str | os.PathLike[str]) ->
     target = Path(path).resolve()  # a link stays one
     files = _files(state, header)
     target.parent.mkdir(parents=True, exist_ok=True)
+    clear_remains(target)
     if target.is_dir():
         _replace(files, target)
     else:
@@ -96,7 +96,7 @@ def _checksum(facts: dict[str, Any]) -> str:
 
 def _create(files: list[tuple[str, bytes]], target: Path) -> None:
     """Write into a directory beside `target`, which does not exist, then give it its name."""
-    beside = Path(tempfile.mkdtemp(prefix=f".{target.name}{PARTIAL}", dir=target.parent))
+    beside = partial_directory(target)
     try:
         beside.chmod(0o777 & ~umask())
         for name, content in files:
@@ -184,6 +184,11 @@ def checksum(path: str | os.PathLike[str]) -> str:
 
 def _directory(path: str | os.PathLike[str]) -> Path:
     target = Path(path)
+    if not target.exists() and remains_of(target.resolve()):
+        raise MissingModel(
+            f"`path` {target} does not exist: saving it has not ended, or was killed. Wait, or save the model again, "
+            "which clears what is left."
+        )
     if not target.exists():
         raise MissingModel(f"`path` {target} does not exist. Pass the directory given to `save`.")
     if not target.is_dir():

@@ -22,6 +22,8 @@ TRUTH = {"true": 1.0, "false": 0.0}
 DELIMITERS = ",;\t|"
 MOSTLY = 0.5  # a column of which so many values are numbers is one of numbers, with mistakes in it
 STANDARD = "-"
+BLOCK = 2**20  # bytes unpacked at once
+MOST_UNPACKED, MOST_TIMES = 2**28, 100  # bytes, and times the packed size: text in numbers packs 3 to 20 times
 
 
 class Table:
@@ -149,7 +151,7 @@ def read_table(path: str, delimiter: str | None = None) -> Table:
 
 def _read_csv(path: str, delimiter: str | None) -> Table:
     source = "standard input" if path == STANDARD else path
-    text = _decoded(_content(path), source)
+    text = _decoded(_content(path, source), source)
     if not text.strip():
         raise ValueError(f"{source} is empty. A header line and rows are expected.")
     if delimiter is not None and len(delimiter) != 1:
@@ -174,14 +176,34 @@ def _read_csv(path: str, delimiter: str | None) -> Table:
     return _checked(source, rows[0], rows[1:], lines[1:])
 
 
-def _content(path: str) -> bytes:
+def _content(path: str, source: str) -> bytes:
     content = sys.stdin.buffer.read() if path == STANDARD else Path(path).read_bytes()
     if content[:2] != b"\x1f\x8b":
         return content
     try:
-        return gzip.decompress(content)
+        return _unpacked(content, source)
     except (OSError, EOFError, zlib.error) as error:
-        raise ValueError(f"{path} is a damaged gz file: {error}. Get it again.") from error
+        raise ValueError(f"{source} is a damaged gz file: {error}. Get it again.") from error
+
+
+def _unpacked(content: bytes, source: str) -> bytes:
+    """Content of a gz file, which may be some 1,000 times its size: too much is refused before it fills the memory."""
+    size, blocks = 0, []
+    with gzip.open(io.BytesIO(content)) as file:
+        while block := file.read(BLOCK):
+            size += len(block)
+            _check_unpacked(size, len(content), source)
+            blocks.append(block)
+    return b"".join(blocks)
+
+
+def _check_unpacked(size: int, packed: int, source: str) -> None:
+    limit = max(MOST_UNPACKED, MOST_TIMES * packed)
+    if size > limit:
+        raise ValueError(
+            f"{source} unpacks to more than {limit / 2**20:,.0f} MiB, over {MOST_TIMES} times its size; tables do not. "
+            "If you trust it, write it as plain csv, or fit it by `fit_files`, which reads it block by block."
+        )
 
 
 def _decoded(content: bytes, source: str) -> str:
@@ -229,6 +251,10 @@ def _check_names(source: str, names: Sequence[str]) -> None:
 def _read_parquet(path: str) -> Table:
     pyarrow, parquet = _arrow("read")
     try:
+        facts = parquet.read_metadata(path)
+        declared = sum(facts.row_group(k).total_byte_size for k in range(facts.num_row_groups))
+        size = max(declared, 8 * facts.num_rows * facts.num_columns)  # equal values are packed to almost nothing
+        _check_unpacked(size, Path(path).stat().st_size, path)
         found = parquet.read_table(path)
     except (pyarrow.ArrowException, OSError) as error:
         raise ValueError(f"{path} cannot be read as parquet: {_first_line(error)}. Get or write it again.") from error
