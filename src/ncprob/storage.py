@@ -235,8 +235,8 @@ def _check_schema(facts: dict[str, Any], target: Path) -> None:
         )
     if type(schema) is int and 0 < schema < SCHEMA:
         raise ValueError(
-            f"`path` {target} was saved by an older ncprob ({str(facts.get('version'))[:40]}, schema {schema}; this one "
-            f"reads {SCHEMA}). Fit the model again, or use that version."
+            f"`path` {target} was saved by an older ncprob ({str(facts.get('version'))[:40]}, schema {schema}; this "
+            f"one reads {SCHEMA}). Fit the model again, or use that version."
         )
 
 
