@@ -243,10 +243,11 @@ class _Run:
         self.step, self.device = 0, device
         self._slow_down(torch.ones(size, dtype=torch.float64))
         # What steps write stays in place and on the device: a step that asks for it would wait, a recorded one cannot.
-        self._rate: float | Tensor = torch.zeros((), device=device) if records else 0.0
+        # The optimiser reads its rate as float32, whatever torch's default type is.
+        self._rate: float | Tensor = torch.zeros((), dtype=torch.float32, device=device) if records else 0.0
         self._failed = torch.zeros(size, dtype=torch.bool, device=device)  # networks with a gradient that was no number
         self._loss_sum, self._loss_count = torch.zeros((), dtype=torch.float64, device=device), 0
-        self._recorded = RecordedStep() if records else None
+        self._recorded = RecordedStep(device) if records else None
         self.batch_size = schedule.batch_size
         self.best_score = torch.full((size,), math.inf, dtype=torch.float64)
         self.best = _copy_state(model)
