@@ -12,7 +12,7 @@ from torch import nn
 
 from ncprob import optimization, recording
 from ncprob.encoders import MLP, ParallelMLP
-from ncprob.losses import LOSSES, WAITING, covariance_loss
+from ncprob.losses import LOSSES, WAITING
 from ncprob.operator import SpectralOperator
 from ncprob.optimization import Population, Runtime, Schedule, minimize
 from ncprob.pairs import TensorPairs, index_batches
@@ -435,11 +435,3 @@ class TestOnAnAccelerator:
         assert history.validation_loss == pytest.approx(expected.validation_loss, rel=1e-3)
         for name, value in weights_of(plain).items():
             torch.testing.assert_close(there.state_dict()[name].cpu(), value, rtol=1e-2, atol=1e-3)
-
-    def test_covariances_stay_float32_beside_encoders_in_bfloat16(self):
-        operator = operator_of().cuda()
-        data = pairs_of(device=torch.device("cuda"))
-        with torch.autocast("cuda", dtype=torch.bfloat16):
-            u, v = operator.encode(data.x, data.y)
-        loss = covariance_loss(u.float(), v.float(), operator.trained_values)
-        assert loss.dtype == torch.float32

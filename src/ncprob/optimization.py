@@ -163,7 +163,9 @@ def minimize(
     On several ranks (`runtime.ranks`) all begin with the weights of the first, which alone writes checkpoints and shows
     progress; gradients are averaged, and the first rank's score decides for all.
     """
-    with _few_threads(model), torch.enable_grad():  # the caller may have turned gradients off
+    # The caller may have turned gradients off, or autocast on, which keeps casts of weights and so of old ones.
+    kind = next(model.parameters()).device.type
+    with _few_threads(model), torch.enable_grad(), torch.autocast(kind, enabled=False, cache_enabled=False):
         return _minimize(model, objective, data, score, _Run(model, schedule, data, runtime, settings, population))
 
 
