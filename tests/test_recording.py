@@ -3,6 +3,7 @@
 import math
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from types import SimpleNamespace
 
@@ -435,3 +436,22 @@ class TestOnAnAccelerator:
         assert history.validation_loss == pytest.approx(expected.validation_loss, rel=1e-3)
         for name, value in weights_of(plain).items():
             torch.testing.assert_close(there.state_dict()[name].cpu(), value, rtol=1e-2, atol=1e-3)
+
+    @pytest.mark.parametrize("loss", LOSSES)
+    def test_every_loss_trains_without_a_warning(self, loss, recwarn):
+        device = torch.device("cuda")
+        stream = torch.cuda.current_stream()
+        train(operator_of().to(device), pairs_of(device=device), None, record=True, loss=loss)
+        assert not [each for each in recwarn if "recorded" in str(each.message)]
+        assert torch.cuda.current_stream() == stream
+
+    def test_threads_train_what_one_after_the_other_does(self):
+        device = torch.device("cuda")
+        data, held = pairs_of(device=device), pairs_of(100, 3, device)
+
+        expected = train(operator_of().to(device), data, held, record=True).validation_loss
+        operators = [operator_of().to(device) for _ in range(4)]  # torch has one generator for all threads
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(lambda operator: train(operator, data, held, True).validation_loss, operators))
+        for losses in found:
+            assert losses == pytest.approx(expected, rel=1e-3)
