@@ -264,8 +264,8 @@ class Bench:
             for _ in range(1000):
                 a.add_(1)
 
-        recording.aside(thousand)
-        return single, self.seconds(recording.capture(thousand), 20) / 1000
+        recording.aside(thousand, self.device)
+        return single, self.seconds(recording.capture(thousand, self.device), 20) / 1000
 
     def _kernels(self, step: Callable[[], None]) -> int:
         """Kernels and copies of a step; on a CPU operations that compute."""

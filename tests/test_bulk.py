@@ -143,6 +143,46 @@ def test_classes_several_targets_and_arrays_without_names(tmp_path):
     np.testing.assert_allclose(found["y1_cdf_0.0"].to_numpy(), np.asarray(law.cdf(0.0))[:, 1], rtol=RTOL)
 
 
+@pytest.mark.parametrize(
+    ("asked", "alike"),
+    [
+        ({"cdf": [0]}, {"cdf": [0.0]}),
+        ({"cdf": np.array([1, 2])}, {"cdf": [1.0, 2.0]}),
+        ({"quantiles": np.array([0.5], dtype=np.float32)}, {"quantiles": 0.5}),
+        ({"intervals": 0.9, "keep": "id"}, {"intervals": [0.9, 0.9], "keep": ["id"]}),
+    ],
+)
+def test_the_same_question_has_the_same_columns_however_it_is_written(model, files, tmp_path, asked, alike):
+    first = predict_files(model, files / "0.parquet", tmp_path / "out", **asked)
+    both = predict_files(model, files, tmp_path / "out", **alike)
+    assert both.found == 1
+    assert read(first.parts[0]).schema == read(both.parts[1]).schema
+
+
+def test_files_may_come_while_they_are_listed(model, files, tmp_path, monkeypatch):
+    listed = bulk.find_files
+
+    def coming(paths):
+        found = listed(paths)
+        parquet.write_table(homes(3), files / "late.parquet")
+        return found
+
+    monkeypatch.setattr(bulk, "find_files", coming)
+    assert predict_files(model, files, tmp_path / "out", mean=True).rows in (50, 53)
+
+
+def test_laws_are_not_computed_where_quantiles_are_all(model, files, tmp_path, monkeypatch):
+    expected = predict_files(model, files / "0.parquet", tmp_path / "both", mean=True, quantiles=0.3)
+    asked = []
+    law = NCPRegressor.predict_distribution
+    monkeypatch.setattr(NCPRegressor, "predict_distribution", lambda self, X: asked.append(len(X)) or law(self, X))
+    done = predict_files(model, files / "0.parquet", tmp_path / "one", quantiles=0.3)
+    assert read(done.parts[0])["y_0.3"] == read(expected.parts[0])["y_0.3"]
+    assert not asked
+    predict_files(model, files / "0.parquet", tmp_path / "law", mean=True, std=True, cdf=0.0)
+    assert len(asked) == 1
+
+
 def test_folders_of_a_pattern_are_kept(model, files, tmp_path):
     (files / "late").mkdir()
     shutil.copy(files / "0.parquet", files / "late" / "0.parquet")
@@ -319,6 +359,14 @@ def test_places_that_cannot_be_meant(model, files, tmp_path):
         predict_files(model, tmp_path / "*.pq", tmp_path / "out")
 
 
+def test_classes_have_no_mean_which_is_told_before_any_work(files, tmp_path):
+    table = homes(60)
+    NCPClassifier(**QUICK).fit(table.select(["rooms", "kind"]), np.arange(60) % 2).save(tmp_path / "model")
+    with pytest.raises(ValueError, match=r"classes have no mean.*Leave out these options\.$"):
+        predict_files(tmp_path / "model", files, tmp_path / "out", mean=True)
+    assert not (tmp_path / "out").exists()
+
+
 def test_arguments_are_checked(model, files, tmp_path):
     with pytest.raises(TypeError, match="`save` it first"):
         predict_files(load(model), files, tmp_path / "out")
@@ -326,6 +374,8 @@ def test_arguments_are_checked(model, files, tmp_path):
         predict_files(tmp_path / "none", files, tmp_path / "out")
     with pytest.raises(ValueError, match="`quantiles` must lie strictly between 0 and 1"):
         predict_files(model, files, tmp_path / "out", quantiles=[5])
+    with pytest.raises(ValueError, match="`cdf` must not hold NaN"):
+        predict_files(model, files, tmp_path / "out", cdf=[np.nan])
     with pytest.raises(TypeError, match="`workers` must be an integer"):
         predict_files(model, files, tmp_path / "out", workers=1.5)
     with pytest.raises(ValueError, match=r"has no column 'ids'\. Did you mean 'id'"):

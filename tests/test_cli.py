@@ -344,6 +344,7 @@ def test_predict_many_files_to_a_directory(work, tmp_path):
     assert "--workers must be a number" in refused(*words, "--workers", "dask")
     assert "`workers` must be at least 1" in refused(*words, "--workers", "0")
     assert "--delimiter is for one csv file" in refused(*words, "--delimiter", ";")
+    assert "--workers is for many files" in refused("predict", "model", "homes.csv", "--workers", "2")
 
 
 def test_predict_classes(work):

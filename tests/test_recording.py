@@ -1,6 +1,11 @@
 """Steps that are recorded and replayed: the same result; and nothing in a step waits for the device."""
 
 import math
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,13 +13,14 @@ from torch import nn
 
 from ncprob import optimization, recording
 from ncprob.encoders import MLP, ParallelMLP
-from ncprob.losses import LOSSES, covariance_loss
+from ncprob.losses import LOSSES, WAITING
 from ncprob.operator import SpectralOperator
 from ncprob.optimization import Population, Runtime, Schedule, minimize
 from ncprob.pairs import TensorPairs, index_batches
-from ncprob.recording import WARM_UP, RecordedStep, is_recordable
+from ncprob.recording import WARM_UP, RecordedStep, aside, capture, is_recordable
 from ncprob.training import train_operator
 
+CPU = torch.device("cpu")
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an accelerator that torch sees")
 
 
@@ -29,10 +35,10 @@ def pairs_of(n=300, seed=1, device=None):
     return TensorPairs(x, x[:, :1] + 0.5 * noise, None, device)
 
 
-def train(operator, data, held, record, **schedule):
+def train(operator, data, held, record, loss="covariance", **schedule):
     plan = {"max_steps": 40, "batch_size": 64, "early_stopping": False, "validate_every": 10} | schedule
     return train_operator(
-        operator, data, loss="covariance", gamma=1e-3, gate_strength=0.03, validation_pairs=held,
+        operator, data, loss=loss, gamma=1e-3, gate_strength=0.03, validation_pairs=held,
         schedule=Schedule(**plan), runtime=Runtime(progress=False, record=record),
     )  # fmt: skip
 
@@ -49,11 +55,11 @@ class Recorder:
         adam = torch.optim.AdamW
         monkeypatch.setattr(torch.optim, "AdamW", lambda *args, capturable, **kwargs: adam(*args, **kwargs))
 
-    def beside(self, work):
+    def beside(self, work, device):
         self.aside += 1
         work()
 
-    def capture(self, work):
+    def capture(self, work, device):
         self.recorded += 1
 
         def replay():
@@ -69,14 +75,14 @@ class TestRecordedStep:
         self.recorder = Recorder(monkeypatch)
 
     def test_every_batch_is_seen_once_and_in_order(self):
-        seen, step = [], RecordedStep()
+        seen, step = [], RecordedStep(CPU)
         for k in range(10):
             step(lambda x, y: seen.append((float(x[0]), float(y["z"][0]))), torch.full((4,), k), {"z": torch.ones(4)})
         assert seen == [(float(k), 1.0) for k in range(10)]
         assert (self.recorder.aside, self.recorder.recorded, self.recorder.replayed) == (WARM_UP, 1, 10 - WARM_UP)
 
     def test_a_replay_works_on_memory_of_its_own(self):
-        places, step = [], RecordedStep()
+        places, step = [], RecordedStep(CPU)
         batches = [torch.full((4,), k) for k in range(8)]
         for batch in batches:
             step(lambda x, y: places.append(x.data_ptr()), batch, torch.ones(4))
@@ -84,18 +90,18 @@ class TestRecordedStep:
         assert len(set(places[WARM_UP:])) == 1
 
     def test_a_batch_of_another_shape_is_not_replayed(self):
-        sizes, step = [], RecordedStep()
+        sizes, step = [], RecordedStep(CPU)
         for n in (4, 4, 4, 4, 4, 3, 4):
             step(lambda x, y: sizes.append(len(x)), torch.ones(n), torch.ones(n))
         assert sizes == [4, 4, 4, 4, 4, 3, 4]
         assert self.recorder.replayed == 3
 
     def test_recording_that_fails_is_told_once_and_no_step_is_lost(self, monkeypatch):
-        def fail(work):
+        def fail(work, device):
             raise torch.OutOfMemoryError("no memory\nfor this")
 
         monkeypatch.setattr(recording, "capture", fail)
-        seen, step = [], RecordedStep()
+        seen, step = [], RecordedStep(CPU)
 
         def run(begin, end):
             for k in range(begin, end):
@@ -107,14 +113,133 @@ class TestRecordedStep:
         assert len(told) == 1
         assert seen == [float(k) for k in range(8)]
 
+    def test_a_batch_of_another_type_is_not_replayed(self):
+        types, step = [], RecordedStep(CPU)
+        for dtype in 5 * [torch.float32] + [torch.float64]:
+            step(lambda x, y: types.append(x.dtype), torch.ones(4, dtype=dtype), torch.ones(4))
+        assert types[-1] == torch.float64
+        assert self.recorder.replayed == 2
+
+    def test_replays_do_not_collect_the_history_of_their_batches(self):
+        found, step = [], RecordedStep(CPU)
+        x = torch.ones(4, requires_grad=True)
+        for _ in range(6):
+            step(lambda x, y: found.append(x.requires_grad), 2 * x, torch.ones(4))
+        assert found == [True] * WARM_UP + [False] * 3
+
     def test_after_forgetting_it_is_recorded_anew(self):
-        step = RecordedStep()
+        step = RecordedStep(CPU)
         for _ in range(2):
             for _ in range(WARM_UP + 2):
                 step(lambda x, y: None, torch.ones(1), torch.ones(1))
             step.forget()
         assert self.recorder.recorded == 2
         assert self.recorder.aside == 2 * WARM_UP
+
+
+class Cuda:
+    """Stands in for the streams and devices of torch, which here has none; a capture that fails stays on its stream."""
+
+    def __init__(self, monkeypatch):
+        self.device, self.streams, self.capturing = 0, {}, False
+        recording._stream_of.cache_clear()
+        for name in ("device_of", "stream", "graph"):
+            monkeypatch.setattr(torch.cuda, name.removesuffix("_of"), getattr(self, name))
+        monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: SimpleNamespace(replay=None))
+        monkeypatch.setattr(torch.cuda, "Stream", Stream)
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda: self.current)
+
+    @property
+    def current(self):
+        return self.streams.get((threading.get_ident(), self.device), "default")
+
+    def switch(self, stream):
+        self.streams[threading.get_ident(), self.device] = stream
+
+    @contextmanager
+    def device_of(self, device):
+        before, self.device = self.device, device.index
+        yield
+        self.device = before
+
+    @contextmanager
+    def stream(self, stream):
+        before = self.current
+        self.switch(stream)
+        try:
+            yield
+        finally:
+            self.switch(before)
+
+    @contextmanager
+    def graph(self, graph, *, stream, capture_error_mode):
+        assert not self.capturing, "one recording at a time"
+        before, self.capturing = self.current, True
+        self.switch(stream)
+        try:
+            yield
+        finally:
+            self.capturing = False
+        self.switch(before)  # as torch does: not after an error
+
+
+class Stream:
+    def __init__(self, device):
+        self.device = device
+
+    def wait_stream(self, other):
+        pass
+
+
+class TestWhereItIsRecorded:
+    DEVICE = torch.device("cuda", 1)
+
+    @pytest.fixture(autouse=True)
+    def cuda(self, monkeypatch):
+        self.cuda = Cuda(monkeypatch)
+        self.default = Stream(torch.device("cuda", 1))
+        self.cuda.streams[threading.get_ident(), 1] = self.default
+        yield
+        recording._stream_of.cache_clear()
+
+    def test_on_the_device_of_the_model_and_one_stream_of_it(self):
+        """Kernels on a device whose streams do not record would run at once, and a replay would do nothing."""
+        seen = []
+
+        def note():
+            seen.append((self.cuda.device, self.cuda.current))
+
+        for run in (aside, aside, capture):
+            run(note, self.DEVICE)
+        assert {device for device, _ in seen} == {1}
+        assert len({stream for _, stream in seen}) == 1
+        assert seen[0][1].device == self.DEVICE
+        assert self.cuda.device == 0
+
+    @pytest.mark.parametrize("run", [aside, capture])
+    def test_after_a_failure_the_stream_is_that_of_before(self, run):
+        def fail():
+            raise RuntimeError("operation not permitted when stream is capturing")
+
+        with pytest.raises(RuntimeError, match="not permitted"):
+            run(fail, self.DEVICE)
+        assert self.cuda.streams[threading.get_ident(), 1] is self.default
+
+    def test_other_threads_wait_with_theirs(self):
+        busy, seen = threading.Event(), []
+
+        def first():
+            busy.set()
+            time.sleep(0.05)
+            seen.append("first")
+
+        other = threading.Thread(target=lambda: capture(first, self.DEVICE))
+        other.start()
+        busy.wait()
+        self.cuda.streams[threading.get_ident(), 0] = self.default
+        aside(lambda: seen.append("second"), torch.device("cuda", 0))
+        other.join()
+        assert seen == ["first", "second"]
 
 
 def weights_of(model):
@@ -151,6 +276,33 @@ def test_a_recorded_run_records_again_after_a_failure(monkeypatch):
     assert recorder.recorded == 2
     assert len(calls) == 60
     assert all(parameter.isfinite().all() for parameter in model.parameters())
+
+
+def test_the_rate_is_float32_whatever_the_default_type_is(monkeypatch):
+    """The fused optimiser of a CUDA device reads no other."""
+    Recorder(monkeypatch)
+    update, types = optimization._Run.update, set()
+
+    def watched(run, loss):
+        types.add(run._rate.dtype)
+        update(run, loss)
+
+    monkeypatch.setattr(optimization._Run, "update", watched)
+    operator, data = operator_of(), pairs_of()
+    torch.set_default_dtype(torch.float64)
+    try:
+        train(operator, data, None, record=True, max_steps=5)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert types == {torch.float32}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_losses_that_wait_are_not_recorded(loss, monkeypatch):
+    """To try would not only fail: torch keeps what it has begun."""
+    recorder = Recorder(monkeypatch)
+    train(operator_of(), pairs_of(), None, record=True, loss=loss, max_steps=5)
+    assert recorder.recorded == (loss not in WAITING)
 
 
 def test_smaller_batches_are_recorded_anew(monkeypatch):
@@ -198,6 +350,18 @@ class TestWhatMayBeRecorded:
         operator.x_encoder[1].register_forward_hook(lambda *_: None)
         assert not self.allowed(operator, monkeypatch)
 
+    def test_nothing_with_hooks_on_weights(self, monkeypatch):
+        operator = operator_of()
+        operator.log_values_root.register_hook(lambda gradient: None)
+        assert not self.allowed(operator, monkeypatch)
+
+    def test_nothing_that_was_changed(self, monkeypatch):
+        operator, compiled = operator_of(), operator_of()
+        operator.x_encoder.forward = lambda x: torch.zeros(len(x), 6)
+        compiled.x_encoder.compile()
+        assert not self.allowed(operator, monkeypatch)
+        assert not self.allowed(compiled, monkeypatch)
+
     def test_no_operator_of_the_user(self, monkeypatch):
         class Own(SpectralOperator):
             pass
@@ -210,7 +374,7 @@ class TestWhatMayBeRecorded:
 class TestNothingWaits:
     """Tensors on the meta device have no values: whatever asks for one raises."""
 
-    @pytest.mark.parametrize("loss", [name for name in LOSSES if name != "cross_fitted"])
+    @pytest.mark.parametrize("loss", [name for name in LOSSES if name not in WAITING])
     @pytest.mark.parametrize("gate", [True, False])
     def test_the_objective_asks_the_device_for_nothing(self, loss, gate, monkeypatch):
         found = {}
@@ -273,10 +437,21 @@ class TestOnAnAccelerator:
         for name, value in weights_of(plain).items():
             torch.testing.assert_close(there.state_dict()[name].cpu(), value, rtol=1e-2, atol=1e-3)
 
-    def test_covariances_stay_float32_beside_encoders_in_bfloat16(self):
-        operator = operator_of().cuda()
-        data = pairs_of(device=torch.device("cuda"))
-        with torch.autocast("cuda", dtype=torch.bfloat16):
-            u, v = operator.encode(data.x, data.y)
-        loss = covariance_loss(u.float(), v.float(), operator.trained_values)
-        assert loss.dtype == torch.float32
+    @pytest.mark.parametrize("loss", LOSSES)
+    def test_every_loss_trains_without_a_warning(self, loss, recwarn):
+        device = torch.device("cuda")
+        stream = torch.cuda.current_stream()
+        train(operator_of().to(device), pairs_of(device=device), None, record=True, loss=loss)
+        assert not [each for each in recwarn if "recorded" in str(each.message)]
+        assert torch.cuda.current_stream() == stream
+
+    def test_threads_train_what_one_after_the_other_does(self):
+        device = torch.device("cuda")
+        data, held = pairs_of(device=device), pairs_of(100, 3, device)
+
+        expected = train(operator_of().to(device), data, held, record=True).validation_loss
+        operators = [operator_of().to(device) for _ in range(4)]  # torch has one generator for all threads
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(lambda operator: train(operator, data, held, True).validation_loss, operators))
+        for losses in found:
+            assert losses == pytest.approx(expected, rel=1e-3)

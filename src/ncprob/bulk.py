@@ -20,10 +20,10 @@ from tqdm.auto import tqdm
 
 from ncprob import storage
 from ncprob._files import clear_remains, replacing
-from ncprob._validation import check_probabilities
+from ncprob._validation import as_float_tensor, check_probabilities
 from ncprob.datafiles import PARQUET, find_files, kind_of, read_inputs, schema_of
 from ncprob.persistence import load
-from ncprob.predictions import CHUNK, answers, example_answers, input_names
+from ncprob.predictions import CHUNK, answers, check_question, example_answers, input_names
 from ncprob.questions import Model, Wanted
 from ncprob.tables import no_column
 from ncprob.workers import Workers, check_workers, share_out
@@ -72,10 +72,10 @@ def predict_files(
     *,
     mean: bool = False,
     std: bool = False,
-    quantiles: Sequence[float] = (),
-    intervals: Sequence[float] = (),
-    cdf: Sequence[float] = (),
-    keep: Sequence[str] = (),
+    quantiles: float | Sequence[float] = (),
+    intervals: float | Sequence[float] = (),
+    cdf: float | Sequence[float] = (),
+    keep: str | Sequence[str] = (),
     workers: Workers = 1,
     progress: bool | Literal["auto"] = "auto",
 ) -> PredictedFiles:
@@ -98,12 +98,12 @@ def predict_files(
     mean, std : bool
         Conditional mean and standard deviation. For a model of classes probabilities are written, and nothing can be
         asked; without a question the mean and the 5, 50 and 95 % quantiles are.
-    quantiles, intervals : sequence of float
+    quantiles, intervals : float or sequence of float
         Levels of quantiles, coverages of shortest intervals.
-    cdf : sequence of float
+    cdf : float or sequence of float
         Values t at which to give P(Y ≤ t | X).
-    keep : sequence of str
-        Columns of the files to write beside the answers; `["*"]` for all. They must have the same types in all files.
+    keep : str or sequence of str
+        Columns of the files to write beside the answers; `"*"` for all. They must have the same types in all files.
     workers : int or "ray"
         Files are shared out over so many processes of this machine, or over a Ray cluster (extra `distributed`), one
         CPU each. The answers do not depend on it.
@@ -129,23 +129,33 @@ def predict_files(
     ...     done.rows, parquet.read_schema(done.parts[0]).names
     (100, ['y_0.9_lower', 'y_0.9_upper'])
     """
-    for name, levels in (("quantiles", quantiles), ("intervals", intervals)):
-        if len(levels):
-            check_probabilities(levels, name)
+    wanted = _wanted(mean, std, quantiles, intervals, cdf)
+    kept = (keep,) if isinstance(keep, str) else tuple(keep)
     check_workers(workers)
     if not isinstance(model, str | os.PathLike):
         raise TypeError(f"`model` must be the directory of a saved model; got {type(model).__name__}. `save` it first.")
-    wanted = Wanted(mean, std, tuple(quantiles), tuple(intervals), tuple(cdf))
-    question = Question(os.fspath(Path(model).resolve()), storage.checksum(model), wanted, tuple(keep))
+    question = Question(os.fspath(Path(model).resolve()), storage.checksum(model), wanted, kept)
     place = Path(out).absolute()  # workers may have other working directories
     parts = _planned(paths, place, question)
     finished = _finished(parts, place, question)
     left = [part for part in parts if part not in finished]
     if left:
-        _check_columns(_loaded(question.model, question.checksum), parts, question)
+        loaded = _loaded(question.model, question.checksum)
+        check_question(loaded, wanted)
+        _check_columns(loaded, parts, question)
         _make(place)
     rows = _predict_all(left, len(finished), workers, None if progress == "auto" else not progress)
     return PredictedFiles([part.target for part in parts], len(finished), rows + sum(finished.values()))
+
+
+def _wanted(mean: bool, std: bool, quantiles: Any, intervals: Any, cdf: Any) -> Wanted:
+    """What is asked, each one number or several."""
+    given = {"quantiles": quantiles, "intervals": intervals, "cdf": cdf}
+    levels = {name: as_float_tensor(value, name).reshape(-1).tolist() for name, value in given.items()}
+    for name in ("quantiles", "intervals"):
+        if levels[name]:
+            check_probabilities(levels[name], name)
+    return Wanted(bool(mean), bool(std), **levels)
 
 
 # -------------------------------------------------------------------- which parts, and which are there
@@ -153,11 +163,12 @@ def predict_files(
 
 def _planned(paths: Any, out: Path, question: Question) -> list[Part]:
     """One part for every file."""
-    files = find_files(paths)  # all of them at once: none may come twice
+    find_files(paths)  # all of them at once: none may come twice
     given = [paths] if isinstance(paths, str | os.PathLike) else paths
-    roots = [_root(each) for each in given for _ in find_files(each)]
     parts = [
-        Part(file.absolute(), out / file.relative_to(root), question) for file, root in zip(files, roots, strict=True)
+        Part(file.absolute(), out / file.relative_to(_root(each)), question)
+        for each in given
+        for file in find_files(each)
     ]
     targets: dict[Path, Path] = {}
     for part in parts:

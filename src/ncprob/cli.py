@@ -265,6 +265,8 @@ def predict(
     wanted = questions.Wanted(mean, std, quantiles or (), interval or (), cdf or ())
     if commands.many_files(data):
         commands.predict_many(model, data, wanted, out, keep or (), delimiter, workers, typer.echo)
+    elif workers != "1":
+        raise ValueError(f"--workers is for many files; {data} is one. Leave it out.")
     else:
         commands.predict(model, data, wanted, out, keep or (), delimiter)
 

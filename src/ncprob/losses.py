@@ -176,3 +176,5 @@ LOSSES: dict[str, Callable[..., Scalar]] = {
 }
 # U-statistics run over four distinct rows; the cross-fitted loss takes one in each half.
 MINIMUM_PAIRS: dict[str, int] = {name: 8 if name == "cross_fitted" else 4 for name in LOSSES}
+# Its Cholesky factors make the host ask whether there is one, so steps with it wait for the device.
+WAITING = frozenset({"cross_fitted"})

@@ -26,6 +26,7 @@ from ncprob.support import Support
 
 PostProcessing = Literal["none", "centering", "whitening"]
 POSTPROCESSINGS: tuple[str, ...] = get_args(PostProcessing)
+HALF = (torch.bfloat16, torch.float16)
 
 
 class SpectralOperator(nn.Module):
@@ -134,6 +135,8 @@ class SpectralOperator(nn.Module):
                 f"`{name}` must give features of shape (batch, {self.rank}), the rank; got {tuple(features.shape)}. "
                 f"Change the last layer of `{name}` or `rank`."
             )
+        if features.dtype in HALF:  # whatever an encoder computes in, covariances of so few digits are worth nothing
+            features = features.to(self.left_mean.dtype)
         return features
 
     @torch.no_grad()

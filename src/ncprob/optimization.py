@@ -163,7 +163,9 @@ def minimize(
     On several ranks (`runtime.ranks`) all begin with the weights of the first, which alone writes checkpoints and shows
     progress; gradients are averaged, and the first rank's score decides for all.
     """
-    with _few_threads(model), torch.enable_grad():  # the caller may have turned gradients off
+    # The caller may have turned gradients off, or autocast on, which keeps casts of weights and so of old ones.
+    kind = next(model.parameters()).device.type
+    with _few_threads(model), torch.enable_grad(), torch.autocast(kind, enabled=False, cache_enabled=False):
         return _minimize(model, objective, data, score, _Run(model, schedule, data, runtime, settings, population))
 
 
@@ -243,10 +245,11 @@ class _Run:
         self.step, self.device = 0, device
         self._slow_down(torch.ones(size, dtype=torch.float64))
         # What steps write stays in place and on the device: a step that asks for it would wait, a recorded one cannot.
-        self._rate: float | Tensor = torch.zeros((), device=device) if records else 0.0
+        # The optimiser reads its rate as float32, whatever torch's default type is.
+        self._rate: float | Tensor = torch.zeros((), dtype=torch.float32, device=device) if records else 0.0
         self._failed = torch.zeros(size, dtype=torch.bool, device=device)  # networks with a gradient that was no number
         self._loss_sum, self._loss_count = torch.zeros((), dtype=torch.float64, device=device), 0
-        self._recorded = RecordedStep() if records else None
+        self._recorded = RecordedStep(device) if records else None
         self.batch_size = schedule.batch_size
         self.best_score = torch.full((size,), math.inf, dtype=torch.float64)
         self.best = _copy_state(model)

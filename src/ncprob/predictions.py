@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,10 +37,17 @@ def input_names(model: Model, source: str, present: Sequence[str]) -> list[str]:
     return names
 
 
+def check_question(model: Model, wanted: Wanted) -> None:
+    """Refuse what the model cannot answer, whatever the rows."""
+    if isinstance(model, NCPClassifier):
+        check_no_moments(wanted)
+
+
 def answers(model: Model, columns: Columns, wanted: Wanted) -> Columns:
     """Answers for rows of inputs, by the names of their columns."""
+    check_question(model, wanted)
     X = frames.join_columns(columns)
-    return _class_answers(model, X, wanted) if isinstance(model, NCPClassifier) else _law_answers(model, X, wanted)
+    return _class_answers(model, X) if isinstance(model, NCPClassifier) else _law_answers(model, X, wanted)
 
 
 def example_answers(model: Model, wanted: Wanted) -> Columns:
@@ -49,12 +57,12 @@ def example_answers(model: Model, wanted: Wanted) -> Columns:
 
 def _law_answers(model: NCPRegressor, X: Any, wanted: Wanted) -> Columns:
     """Mean and quantiles unless something else is asked for."""
-    law = model.predict_distribution(X)
+    law = functools.cache(lambda: model.predict_distribution(X))  # quantiles and intervals do without
     found: Columns = {}
     if wanted.mean or wanted.nothing:
-        found |= _named(model, ["mean"], law.mean())
+        found |= _named(model, ["mean"], law().mean())
     if wanted.std:
-        found |= _named(model, ["std"], law.std())
+        found |= _named(model, ["std"], law().std())
     levels = wanted.quantiles or (DEFAULT_LEVELS if wanted.nothing else ())
     if levels:
         found |= _named(model, levels, model.predict_quantiles(X, alpha=list(levels)))
@@ -62,7 +70,7 @@ def _law_answers(model: NCPRegressor, X: Any, wanted: Wanted) -> Columns:
         ends = [f"{coverage}_{end}" for coverage in wanted.intervals for end in ("lower", "upper")]
         found |= _named(model, ends, model.predict_interval(X, coverage=list(wanted.intervals)))
     if wanted.cdf:
-        found |= _named(model, [f"cdf_{value}" for value in wanted.cdf], law.cdf(np.array(wanted.cdf)))
+        found |= _named(model, [f"cdf_{value}" for value in wanted.cdf], law().cdf(np.array(wanted.cdf)))
     return found
 
 
@@ -72,8 +80,7 @@ def _named(model: NCPRegressor, what: Sequence[Any], answer: Any) -> Columns:
     return dict(zip(names, np.asarray(answer).reshape(len(answer), -1).T, strict=True))
 
 
-def _class_answers(model: NCPClassifier, X: Any, wanted: Wanted) -> Columns:
-    check_no_moments(wanted)
+def _class_answers(model: NCPClassifier, X: Any) -> Columns:
     chances, name = model.predict_proba(X), frames.target_labels(model)[0]
     labels = model.classes_[chances.argmax(axis=1)]
     return {f"{name}_predicted": labels} | {f"{name}_{label}": chances[:, k] for k, label in enumerate(model.classes_)}

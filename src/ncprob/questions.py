@@ -40,6 +40,8 @@ class Wanted:
                 check_probabilities(levels, name)
         for value in self.cdf:
             check_number(value, "--cdf")
+        for name in ("quantiles", "intervals", "cdf"):  # each once; 0 and 0.0 are one question with one name
+            object.__setattr__(self, name, tuple(dict.fromkeys(float(value) for value in getattr(self, name))))
 
     @property
     def nothing(self) -> bool:

@@ -8,6 +8,8 @@ replay, and what changes from step to step (the learning rate) is a number on th
 
 from __future__ import annotations
 
+import functools
+import threading
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -35,13 +37,15 @@ def is_recordable(model: nn.Module) -> bool:
     """
     inside = list(model.modules())[0 if type(model) in PLAIN else 1 :]
     on_device = all(tensor.is_cuda for tensor in model.state_dict().values())
-    return on_device and all(_is_plain(part) for part in inside)
+    heard = any(p._backward_hooks or p._post_accumulate_grad_hooks for p in model.parameters())
+    return on_device and not heard and all(_is_plain(part) for part in inside)
 
 
 def _is_plain(module: nn.Module) -> bool:
-    """One of ours, as it is: a hook would be heard once, while recording."""
+    """One of ours, as it is: a hook would be heard once, while recording, and what else was put on it is unknown."""
     hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
-    return type(module) in PLAIN and not any(hooks)
+    changed = "forward" in vars(module) or module._compiled_call_impl is not None
+    return type(module) in PLAIN and not any(hooks) and not changed
 
 
 class RecordedStep:
@@ -50,25 +54,25 @@ class RecordedStep:
     A batch of another shape, and every batch where recording fails, is computed step by step as ever.
     """
 
-    def __init__(self) -> None:
-        self._calls, self._failed = 0, False
+    def __init__(self, device: torch.device) -> None:
+        self._device, self._calls, self._failed = device, 0, False
         self._replay: Callable[[], None] | None = None
         self._places: list[Tensor] = []
 
     def __call__(self, step: Step, x: Any, y: Any) -> None:
         """One step on a batch."""
         if self._calls < WARM_UP:
-            aside(lambda: step(x, y))
+            aside(lambda: step(x, y), self._device)
             self._calls += 1
             return
         if self._replay is None and not self._failed:
             self._record(step, x, y)
         given = tensors_of((x, y))
-        if self._replay is None or [part.shape for part in given] != [place.shape for place in self._places]:
+        if self._replay is None or _forms(given) != _forms(self._places):
             step(x, y)
             return
         for place, part in zip(self._places, given, strict=True):
-            place.copy_(part)
+            place.copy_(part.detach())
         self._replay()
 
     def forget(self) -> None:
@@ -76,28 +80,51 @@ class RecordedStep:
         self._calls, self._replay, self._places = 0, None, []
 
     def _record(self, step: Step, x: Any, y: Any) -> None:
-        places: Batch = map_tensors(torch.clone, x), map_tensors(torch.clone, y)
+        places: Batch = map_tensors(_copy, x), map_tensors(_copy, y)
         self._places = tensors_of(places)
         try:
-            self._replay = capture(lambda: step(*places))
+            self._replay = capture(lambda: step(*places), self._device)
         except RuntimeError as error:  # also of too little memory: a recording keeps its own beside that of others
             self._failed, self._places = True, []
             first = (str(error).splitlines() or [type(error).__name__])[0]
             warnings.warn(f"training steps could not be recorded ({first}); they run one by one.", stacklevel=2)
 
 
-def aside(work: Callable[[], None]) -> None:
-    """Work on a stream of its own, as what is recorded later will be."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        work()
-    torch.cuda.current_stream().wait_stream(stream)
+def _copy(part: Tensor) -> Tensor:
+    return part.detach().clone()
 
 
-def capture(work: Callable[[], None]) -> Callable[[], None]:
+def _forms(parts: list[Tensor]) -> list[tuple[torch.Size, torch.dtype]]:
+    return [(part.shape, part.dtype) for part in parts]
+
+
+_one_at_a_time = threading.Lock()  # what another thread does on the stream meanwhile would be recorded with the rest
+
+
+@functools.cache
+def _stream_of(device: torch.device) -> torch.cuda.Stream:
+    """One stream for all recordings on a device: libraries take memory for every stream that they meet."""
+    return torch.cuda.Stream(device)
+
+
+def aside(work: Callable[[], None], device: torch.device) -> None:
+    """Work on the stream on which it is recorded later."""
+    with _one_at_a_time, torch.cuda.device(device):
+        stream, before = _stream_of(device), torch.cuda.current_stream()
+        stream.wait_stream(before)
+        try:
+            with torch.cuda.stream(stream):
+                work()
+        finally:
+            before.wait_stream(stream)
+
+
+def capture(work: Callable[[], None], device: torch.device) -> Callable[[], None]:
     """Record `work`, which is not executed meanwhile; the result executes it."""
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # other threads may use the device meanwhile
-        work()
+    with _one_at_a_time, torch.cuda.device(device):
+        graph, stream, before = torch.cuda.CUDAGraph(), _stream_of(device), torch.cuda.current_stream()
+        # Other threads may use the device meanwhile. Where recording fails torch stays on its stream: `before` is back.
+        recorded = torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local")
+        with torch.cuda.stream(before), recorded:
+            work()
     return graph.replay

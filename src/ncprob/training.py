@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ncprob._validation import check_choice, check_integer, check_number
 from ncprob.encoders import evaluating, gate_penalty
-from ncprob.losses import LOSSES, MINIMUM_PAIRS, best_operator, orthonormality_penalty, u_statistic_loss
+from ncprob.losses import LOSSES, MINIMUM_PAIRS, WAITING, best_operator, orthonormality_penalty, u_statistic_loss
 from ncprob.operator import SpectralOperator
 from ncprob.optimization import History, Runtime, Schedule, minimize
 from ncprob.pairs import Pairs, as_pairs
@@ -180,13 +180,14 @@ def train_operator(
         assert validation_pairs is not None
         return _validation_loss(operator, pairs, validation_pairs, loss == "cross_fitted", runtime.ranks)
 
+    records = runtime.record and type(operator) is SpectralOperator and loss not in WAITING
     return minimize(
         operator,
         objective,
         pairs,
         score=None if validation_pairs is None else score,
         schedule=schedule,
-        runtime=dataclasses.replace(runtime, record=runtime.record and type(operator) is SpectralOperator),
+        runtime=dataclasses.replace(runtime, record=records),
         settings={
             "loss": loss,
             "gamma": gamma,
