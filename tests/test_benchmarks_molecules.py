@@ -418,6 +418,10 @@ def test_an_encoder_is_kept_for_other_forecasts(runs, tmp_path, capsys):
     assert "trained on another run" in capsys.readouterr().err
     assert main(["forecast", "schnet", *files]) == 2
     assert "benchmarks.molecules train" in capsys.readouterr().err
+    kept = tmp_path / "a" / "encoder-schnet-calpha.safetensors"
+    kept.with_name("encoder-schnet.safetensors").write_bytes(kept.read_bytes()[:-50])
+    assert main(["forecast", "schnet", *files]) == 2
+    assert "is damaged" in capsys.readouterr().err
     speed = ["speed", "distances", "--train", files[1], *short, "--out", str(tmp_path / "speed.csv")]
     assert main(speed) == 0
     with (tmp_path / "speed.csv").open() as file:

@@ -376,8 +376,12 @@ def test_bad_arguments():
             TypeError,
             "`states` must be a list",
         ),
+        (lambda: Kinetics(chain.operator, chain.pairs, states=5), TypeError, "list of sets.*got int"),
+        (lambda: Kinetics(chain.operator, chain.pairs, states=iter(chain.states)), TypeError, "got list_iterator"),
+        (lambda: kinetics.transition_matrix((0.0, 1.0)), TypeError, r"got numbers, \(0.0, 1.0\)"),
+        (lambda: kinetics.transition_matrix(np.zeros(2)), TypeError, "got ndarray"),
         (lambda: Kinetics(two, chain.pairs, states=chain.states), ValueError, "`model` must be whitened"),
-        (lambda: Kinetics(chain.operator, chain.pairs, states=[3]), TypeError, "`states` must be a"),
+        (lambda: Kinetics(chain.operator, chain.pairs, states=[3]), TypeError, "list of sets.*got numbers"),
         (
             lambda: kinetics.transition_matrix([lambda z: z[:, 0]]),
             ValueError,

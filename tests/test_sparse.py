@@ -25,10 +25,34 @@ def test_few_effects_are_found_among_more_inputs_than_rows():
 
 
 def test_predictions_of_training_rows_do_not_know_their_own_noise():
-    """y is independent of x: out of sample the correlation is within 4/√n of zero, or there is no slope at all."""
-    x, y = table(400, 100), np.random.default_rng(3).normal(size=(400, 1))
-    _, unseen = SparseLinear.fit(x, y, None)
-    assert unseen.std() < 1e-9 or abs(np.corrcoef(unseen[:, 0], y[:, 0])[0, 1]) < 4 / 400**0.5
+    """Their errors are independent of a row's own noise: correlation within 4/√n of zero; in sample it is ½."""
+    x, noise = table(200, 100), 2 * np.random.default_rng(3).normal(size=200)
+    signal = x[:, :20].sum(axis=1)
+    model, unseen = SparseLinear.fit(x, (signal + noise)[:, None], None)
+    out_of_sample, in_sample = (np.corrcoef(z[:, 0] - signal, noise)[0, 1] for z in (unseen, model(x)))
+    assert abs(out_of_sample) < 4 / 200**0.5 < in_sample
+
+
+def test_predictions_stay_among_the_targets_that_were_seen():
+    x = table(100, 5)
+    y = x[:, :1]
+    y[50] = 9
+    weights = np.ones(100)
+    weights[50] = 0  # as good as absent
+    model, unseen = SparseLinear.fit(x, y, weights)
+    seen = np.delete(y, 50)
+    far = np.array([[1e6], [-1e6]]) * np.ones(5)
+    np.testing.assert_allclose(model(far)[:, 0], [seen.max(), seen.min()])
+    assert unseen.max() <= seen.max()
+
+
+def test_the_highest_row_is_not_predicted_above_the_others():
+    """Its own y, which sets the range, is not known to what predicts it."""
+    x = table(100, 5)
+    highest = x[:, 0].argmax()
+    x[highest, 0] = 50
+    _, unseen = SparseLinear.fit(x, x[:, :1], None)
+    assert unseen[highest, 0] == np.sort(x[:, 0])[-2]
 
 
 def test_judges_are_predicted_without_any_of_them():
@@ -66,11 +90,10 @@ def test_state_gives_the_same_predictions_and_is_checked():
     np.testing.assert_array_equal(again(x), model(x))
     with pytest.raises(ValueError, match="slopes"):
         SparseLinear.from_state(model.state(), 6)
-    broken = State(
-        {"slopes": torch.full((5, 1), torch.nan, dtype=torch.float64), "intercepts": torch.zeros(1).double()}
-    )
-    with pytest.raises(ValueError, match="finite"):
-        SparseLinear.from_state(broken, 5)
+    for name, tensor in model.state().tensors.items():
+        broken = State(model.state().tensors | {name: torch.full_like(tensor, torch.nan)})
+        with pytest.raises(ValueError, match=f"{name}.*finite"):
+            SparseLinear.from_state(broken, 5)
 
 
 def test_only_where_rows_are_few_for_the_inputs():

@@ -188,12 +188,8 @@ def timescale(sigma: float, lag: float) -> float:
 
 def references(train: Frames, test: Frames) -> dict[str, dict[str, float]]:
     """Leading values by tICA and by a Markov state model in its coordinates, learned on one run, tested on another."""
-    # The time between frames may differ.
-    lag, lag_later, time = (
-        train.lag,
-        test.lag,
-        train.lag * train.interval,
-    )
+    lag, lag_later = train.lag, test.lag  # in frames; the time between these may differ
+    time = lag * train.interval
     features, later = contact_features(train), contact_features(test)
     mean, directions, values = tica(features, lag)
     slow, slow_later = (features - mean) @ directions[:, :COMPONENTS], (later - mean) @ directions[:, :COMPONENTS]

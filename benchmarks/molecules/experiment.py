@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -158,11 +158,16 @@ def save_encoder(operator: SpectralOperator, facts: dict[str, Any], path: Path) 
 
 def load_encoder(path: Path, frames: Frames) -> tuple[SpectralOperator, dict[str, Any]]:
     """What `save_encoder` wrote, for frames of the same molecule."""
-    with safe_open(path, framework="pt") as kept:
-        facts = json.loads(kept.metadata()["facts"])
-        weights = {name: kept.get_tensor(name) for name in kept.keys()}  # noqa: SIM118, not a dict
-    encoder = RECIPES[facts["method"]].encoder(frames)
-    encoder.load_state_dict(weights)
+    try:
+        with safe_open(path, framework="pt") as kept:
+            facts = json.loads(kept.metadata()["facts"])
+            weights = {name: kept.get_tensor(name) for name in kept.keys()}  # noqa: SIM118, not a dict
+        encoder = RECIPES[facts["method"]].encoder(frames)
+        encoder.load_state_dict(weights)
+    except (SafetensorError, RuntimeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{path} is damaged, or no encoder of the molecule of --train. Make it again with `train`."
+        ) from error
     return SpectralOperator(encoder, encoder, RANK), facts
 
 

@@ -45,7 +45,6 @@ from ncprob.lagged_laws import (
 )
 from ncprob.operator import SpectralOperator
 from ncprob.resampling import FEWEST_BLOCKS, Estimate, block_sums, bootstrap, check_blocks
-from ncprob.sets import Box
 
 __all__ = ["Estimate", "Kinetics", "Reversibility", "implied_timescales"]
 
@@ -450,8 +449,12 @@ class Kinetics:
 
 
 def _check_list(states: Any) -> None:
-    if callable(states) or isinstance(states, Box):
-        raise TypeError("`states` must be a list of callables, each a set of frames; got one set alone. Pass a list.")
+    listed = isinstance(states, list | tuple)
+    if not listed or any(isinstance(state, numbers.Number) for state in states):
+        raise TypeError(
+            "`states` must be a list of sets, each a callable, a Box or a (low, high] tuple; got "
+            f"{f'numbers, {states!r}' if listed else type(states).__name__}. Pass a list, also of one set."
+        )
 
 
 def _unknown_errors(found: Estimate, alone: Tensor) -> Estimate:

