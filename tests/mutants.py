@@ -42,6 +42,7 @@ SLOWEST = 300.0  # seconds; a mutant that takes longer hangs, which is noticed
 
 # Mutants that compute the same as the original, or what no test can tell: (module, function, change): why.
 CHUNKS = "rows are taken in chunks of any size, with the same sums"
+CENTRED = "deviations from the mean add to zero"
 WIDER = "2 * self.support.n_components → 3 * self.support.n_components"
 EQUIVALENT: dict[tuple[str, str, str], str] = {
     ("operator", "SpectralOperator.postprocess", "8192 → 8193"): CHUNKS,
@@ -61,6 +62,8 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ("calibration", "_central_level", "upto, 2 * below - 1).clamp(0, 1) → upto, 2 * below - 1).clamp(0, 2)"): (
         "neither side exceeds 1 but by rounding"
     ),
+    ("novelty", "InputReach.fit", "(z - mean).mT @ (z - mean) → (z - mean).mT @ (z + mean)"): CENTRED,
+    ("novelty", "InputReach.fit", "(z - mean).mT → (z + mean).mT"): CENTRED,
     ("novelty", "", "20000 → 20001"): "a sample of rows of any size",
     (
         "novelty",

@@ -168,6 +168,19 @@ def test_the_edge_is_at_all_but_one_in_a_thousand_rows_and_one_row_at_least():
         assert ((distances > 1 + 1e-12).sum(dim=1) == outside).all()
 
 
+def test_the_half_that_judges_sets_the_edge():
+    """Rows that learn reach to 2, rows that judge to 1: this is the edge. One row alone is its own."""
+    order = torch.randperm(20, generator=torch.Generator().manual_seed(0))
+    x = torch.tensor([1.0, -1.0] * 10).double()[:, None]
+    x[order[::2]] = torch.tensor([2.0, -2.0] * 5).double()[:, None]
+    reach = reach_of(x)
+    offsets = torch.tensor([[1.0], [-1.0], [3.0]]).double() - reach.scaler.center
+    expected = torch.where(offsets < 0, -offsets / reach.edge[0], offsets / reach.edge[1])[:, 0]
+    assert float(reach.radii[0]) < 1
+    torch.testing.assert_close(reach.distances(offsets + reach.scaler.center)[0], expected / reach.radii[0])
+    assert reach_of(normal(1, 2, seed=0)).novelty(normal(3, 2, seed=1)).isfinite().all()
+
+
 def test_distances_together_are_those_of_mahalanobis():
     """By the definition, on the half of the rows that learns; skewed columns, whose means are not zero."""
     x, new = normal(60, 3, seed=0).exp() * torch.tensor([1.0, 50.0, 1e-4]), normal(9, 3, seed=1)

@@ -390,6 +390,7 @@ def test_a_state_gives_the_same_operator_and_is_read_with_checks(kind):
     state = operator.state()
     own = {"log_values_root", "left_mean", "right_mean", "left_map", "right_map", "whitened_values", "_kind"}
     assert set(state.tensors) == own  # those of the encoders are in their parts
+    assert set(SpectralOperator(nn.BatchNorm1d(2), nn.BatchNorm1d(2), rank=2).state().tensors) == own
     again = SpectralOperator.from_state(state)
     assert again.postprocessing == kind
     assert torch.equal(again.density_ratio(x, y), operator.density_ratio(x, y))

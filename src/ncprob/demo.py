@@ -25,7 +25,7 @@ THRESHOLD = 1.5
 
 def run(out: Path, random_state: int = 0) -> Path | None:
     """Fit, print a table of answers beside the truth, write a picture to `out`; the picture's path, if it was made."""
-    console = Console()
+    console = Console(markup=False)  # brackets of extras and of paths are text
     simulator = TwoRegimes()
     X, y = simulator.sample(N_ROWS, random_state=random_state)
     console.print(f"Simulated {N_ROWS:,} rows: noise that depends on x, and two branches for x > 0. Fitting …")
