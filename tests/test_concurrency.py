@@ -2,9 +2,11 @@
 
 import multiprocessing
 import os
+import subprocess
+import sys
 import threading
-import warnings
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -70,26 +72,32 @@ def test_the_first_question_about_a_set_may_come_from_many_threads(model, tmp_pa
             np.testing.assert_array_equal(answer[1], expected[1])
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="forked processes are asked")
-def test_four_forked_processes_give_one_answer(model):
+def ask_in_forks(saved, out):
+    """Answers of four forked processes, each (60, columns), to the file `out`; run by a process without threads."""
+    torch.set_num_threads(1)
+    model = load(saved)
+    answers(model)  # a parent that has answered before
     context = multiprocessing.get_context("fork")
     pipes = [context.Pipe() for _ in range(4)]
-
-    def work(pipe):
-        torch.set_num_threads(1)  # threads of the parent do not live on in the child
-        pipe.send(answers(model))
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of fork beside threads, from Python 3.12 on
-        children = [context.Process(target=work, args=(ours,)) for _, ours in pipes]
-        for child in children:
-            child.start()
-    expected = answers(model)
-    for (theirs, _), child in zip(pipes, children, strict=True):
-        assert theirs.poll(60)
-        np.testing.assert_array_equal(theirs.recv(), expected)
-        child.join(60)
+    children = [context.Process(target=lambda pipe: pipe.send(answers(model)), args=(ours,)) for _, ours in pipes]
+    for child in children:
+        child.start()
+    np.save(out, [theirs.recv() for theirs, _ in pipes])
+    for child in children:
+        child.join()
         assert child.exitcode == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forked processes are asked")
+def test_four_forked_processes_give_one_answer(model, tmp_path):
+    """As servers do that load a model and then fork. Libraries of torch hang in forks of a process that has used
+    threads, as the one that runs the tests has: the parent is a process of its own."""
+    model.save(tmp_path / "model")
+    command = "import sys; from test_concurrency import ask_in_forks; ask_in_forks(*sys.argv[1:])"
+    arguments = [sys.executable, "-c", command, str(tmp_path / "model"), str(tmp_path / "answers.npy")]
+    subprocess.run(arguments, cwd=Path(__file__).parent, check=True, timeout=300)
+    for found in np.load(tmp_path / "answers.npy"):
+        np.testing.assert_array_equal(found, answers(model))
 
 
 @pytest.mark.parametrize("coordinates", ["raw", "residual"])
