@@ -29,7 +29,7 @@ from ncprob import Box, NCPRegressor, __version__, datasets
 
 ROWS, CALIBRATION, NEW_ROWS, TRUTH_ROWS = 400, 200, 1000, 20_000
 COVERAGE, DELTA = 0.9, 0.1
-COLUMNS = ["dataset", "seed", "n", "coverage", "pit_ks", "error", "bound", "informative", "version"]
+COLUMNS = ["dataset", "seed", "n", "coverage", "pit_ks", "set_error", "bound", "informative", "version"]
 QUICK = {"hidden_sizes": (32, 32), "max_steps": 300, "tree_inputs": False, "device": "cpu", "progress": False}
 OPERATOR = QUICK | {"coordinates": "raw", "rank": 5, "hidden_sizes": (32,), "max_steps": 150}  # bounds are of raw laws
 
@@ -46,7 +46,7 @@ def measure(name: str, seed: int) -> dict[str, object]:
     pit = stats.kstest(randomised_pit(model.predict_distribution(X_new), y_new, seed), "uniform").statistic
     error, bound = set_error(simulator, NCPRegressor(**OPERATOR, random_state=seed), X[:ROWS], y[:ROWS])
     facts = {"dataset": name, "seed": seed, "n": ROWS, "coverage": float(covered), "pit_ks": float(pit)}
-    return facts | {"error": error, "bound": bound, "informative": int(bound < 1), "version": __version__}
+    return facts | {"set_error": error, "bound": bound, "informative": int(bound < 1), "version": __version__}
 
 
 def randomised_pit(law, y, seed):
@@ -101,7 +101,7 @@ def main(arguments: list[str] | None = None) -> int:
                     warnings.simplefilter("ignore")  # small samples are meant here
                     records.append(measure(name, seed))
         rows = [row for row in records.rows() if row["dataset"] == name and row["version"] == __version__]
-        means = [np.mean([float(row[k]) for row in rows]) for k in ("coverage", "pit_ks", "error", "bound")]
+        means = [np.mean([float(row[k]) for row in rows]) for k in ("coverage", "pit_ks", "set_error", "bound")]
         print(f"{name:<16}" + "".join(f"{mean:>9.3g}" for mean in means), flush=True)
         complaints += broken(name, rows)
     print("\n".join(complaints) or f"All promises kept on {len(chosen.tasks)} simulators.")
