@@ -96,7 +96,7 @@ paper: bench-setup  ## all experiments, most with ten seeds: hours to days, resu
 paper-report: $(STAMP)  ## write benchmarks/report.md, docs/benchmarks.md and their plots from benchmarks/results
 	$(BIN)/python -m benchmarks.report
 
-molecules: $(STAMP)  ## simulate a protein that folds, learn its dynamics, compare with counting: some 10 minutes on two cores
+molecules: $(STAMP)  ## simulate a protein that folds, learn its dynamics, compare with counting: some 6 minutes on two cores
 	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt -e '.[dev,md]' 'deeptime>=0.4.4'
 	$(BIN)/python -m benchmarks.molecules all
 
