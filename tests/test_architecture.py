@@ -33,6 +33,7 @@ LAYERS = [
     ],
     [
         "transport",
+        "lattices",
         "mixture",
         "clusters",
         "molecules",

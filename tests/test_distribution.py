@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from ncprob import Box, ConditionalDistribution, distribution, support
+from ncprob.lattices import Integers
 from ncprob.support import Support
 
 laws = settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -882,7 +883,7 @@ def test_moved_integer_atoms_stay_integers_and_every_answer_agrees():
         support,
         torch.tensor(0.3 * rng.normal(size=(4, 2))),
         transport=affine([[3.2], [10.0], [-2.5], [100.0]], [[0.7], [3.0], [1.5], [20.0]]),
-        integer=torch.tensor([True]),
+        lattice=Integers(torch.tensor([True])),
         export=to_numpy,
     )
     atoms, w = d.atoms, d.weights()

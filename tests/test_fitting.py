@@ -11,6 +11,7 @@ from ncprob import NCPRegressor, fitting, judging, networks, optimization, sampl
 from ncprob.datasets import TwoRegimes
 from ncprob.fitting import fit_model, marginal_model
 from ncprob.judging import held_out_crps
+from ncprob.lattices import lattice_of
 from ncprob.optimization import Schedule
 from ncprob.recipe import Recipe
 from ncprob.samples import Rows, Sample
@@ -103,20 +104,22 @@ def test_integers_are_spread_before_and_rounded_after():
 def test_trees_join_the_inputs_and_raw_coordinates_are_tried_without_them():
     generator = torch.Generator().manual_seed(0)
     x = torch.rand(400, 3, generator=generator)
-    y = (2 * x[:, :1] + x[:, 1:2]).floor().double()  # three levels
-    few = replace(FAST, coordinates="auto", tree_inputs=True)
-    plans = fitting._plans(rows_with_trees(x, y, few), few)
-    assert [name for name, _, _ in plans] == ["raw-trees", "raw"]
-    assert [rows.training.x.shape[1] > 3 for _, _, rows in plans] == [True, False]
-    model = fit_model(Sample(x[:300], y[:300]), Sample(x[300:], y[300:]), few, join=True).model
-    assert model.distribution(x[:7], 7).mean().shape == (7,)
-    spread = y + 0.1 * torch.randn(400, 1, generator=generator, dtype=torch.float64)
-    assert [name for name, _, _ in fitting._plans(rows_with_trees(x, spread, few), few)] == ["residual", "raw"]
+    y = (2 * x[:, :1] + x[:, 1:2]).double()
+    for target in (y, y.floor()):  # a continuum, three levels
+        few = replace(FAST, coordinates="auto", tree_inputs=True)
+        plans = fitting._plans(rows_with_trees(x, target, few), few)
+        assert [plan.coordinates for plan in plans] == ["residual", "raw"]
+        assert [plan.rows.training.x.shape[1] > 3 for plan in plans] == [True, False]
+    levels = y.floor()
+    model = fit_model(Sample(x[:300], levels[:300]), Sample(x[300:], levels[300:]), few, join=True).model
+    law = model.distribution(x[:7], 7)
+    assert torch.equal(law.quantile([0.1, 0.9]), law.quantile([0.1, 0.9]).round())
 
 
 def rows_with_trees(x, y, recipe):
-    trees, sample = fitting._grow_trees(Sample(x, y), recipe)
-    return Rows(sample, None, sample, trees)
+    lattice = lattice_of(y)
+    trees, sample = fitting._grow_trees(Sample(x, y), lattice, recipe)
+    return Rows(sample, None, sample, trees, lattice)
 
 
 def test_an_ensemble_averages_density_ratios():

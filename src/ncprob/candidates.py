@@ -13,6 +13,7 @@ from ncprob.coordinates import FOLDS, SCORE_ROWS, MixtureCoordinates
 from ncprob.dependence import HeldOutFeatures
 from ncprob.diagnostics import HeldOutAnswers
 from ncprob.guarantees import OperatorTerms
+from ncprob.lattices import Lattice, spread
 from ncprob.model import FittedModel, by_rows, right_features
 from ncprob.networks import fit_coordinates, new_operator
 from ncprob.operator import SpectralOperator
@@ -20,12 +21,13 @@ from ncprob.optimization import History
 from ncprob.pairs import Pairs, TensorPairs, select
 from ncprob.preprocessing import NormalScores, OneHot
 from ncprob.recipe import AUTO_WIDTH, Recipe
-from ncprob.samples import Rows, Sample, dequantized
+from ncprob.samples import Rows, Sample
 from ncprob.smoothing import smooth_atoms
 from ncprob.support import Support
 from ncprob.training import train_operator
 from ncprob.truncation import choose_truncation
 
+RESIDUAL_WIDTH = 16  # functions of each side to learn in residual coordinates of scalar Y
 DEFAULT_RIDGE = 1e-3  # without held-out rows to choose it on
 
 YInputs = NormalScores | OneHot
@@ -47,14 +49,24 @@ class Candidate:
     answers: HeldOutAnswers | None = None
 
 
-def fit_candidates(plans: list[tuple[str, str, Rows]], recipe: Recipe) -> list[Candidate]:
+@dataclass(frozen=True)
+class Plan:
+    """What to fit: a name, which progress and checkpoints show, coordinates of Y, rows and settings."""
+
+    name: str
+    coordinates: str
+    rows: Rows
+    recipe: Recipe
+
+
+def fit_candidates(plans: list[Plan]) -> list[Candidate]:
     """Fit every candidate; side by side on a CPU with several cores, since one small network cannot use two."""
-    if len(plans) == 1 or recipe.device.type != "cpu" or torch.get_num_threads() == 1:
-        return [_fit_candidate(*plan, recipe) for plan in plans]
+    if len(plans) == 1 or plans[0].recipe.device.type != "cpu" or torch.get_num_threads() == 1:
+        return [_fit_candidate(plan) for plan in plans]
     stop = threading.Event()
-    together = replace(recipe, stop=stop)
+    together = [replace(plan, recipe=replace(plan.recipe, stop=stop)) for plan in plans]
     with ThreadPoolExecutor(len(plans)) as pool:
-        running = [pool.submit(_fit_candidate, *plan, together) for plan in plans]
+        running = [pool.submit(_fit_candidate, plan) for plan in together]
         try:
             return [candidate.result() for candidate in running]
         except BaseException:
@@ -62,13 +74,18 @@ def fit_candidates(plans: list[tuple[str, str, Rows]], recipe: Recipe) -> list[C
             raise
 
 
-def _fit_candidate(name: str, coordinates: str, rows: Rows, recipe: Recipe) -> Candidate:
+def _fit_candidate(plan: Plan) -> Candidate:
+    rows, recipe = plan.rows, plan.recipe
     training, held_out = rows.training, rows.held_out
-    residual = fit_coordinates(rows, recipe) if coordinates == "residual" else None
-    base = _base(residual, training, rows.integer, recipe.seed)
-    held_base = None if held_out is None else _base(residual, held_out, rows.integer, recipe.seed)
+    residual = fit_coordinates(rows, recipe) if plan.coordinates == "residual" else None
+    base = _base(residual, training, rows.lattice, recipe.seed)
+    held_base = None if held_out is None else _base(residual, held_out, rows.lattice, recipe.seed)
     y_inputs = NormalScores.fit(base) if recipe.n_classes is None else OneHot(recipe.n_classes)
     width = recipe.rank or min(AUTO_WIDTH, max(4, len(training) // 8))
+    schedule = recipe.schedule
+    if recipe.rank is None and residual is not None and base.shape[1] == 1:
+        # A mixture of one component leaves little to the operator, mostly nothing: that is soon seen.
+        width, schedule = min(width, RESIDUAL_WIDTH), replace(schedule, patience=max(1, schedule.patience // 2))
     operators, ridges, ranks, losses = [], [], [], []
     history = History()
     pairs = TensorPairs(training.x, y_inputs(base), training.weights)
@@ -79,7 +96,7 @@ def _fit_candidate(name: str, coordinates: str, rows: Rows, recipe: Recipe) -> C
     )
     trained_on: Pairs = pairs
     if rows.stream is not None:
-        trained_on = rows.stream.pairs(lambda s: y_inputs(_base(residual, s, rows.integer, recipe.seed)), FOLDS)
+        trained_on = rows.stream.pairs(lambda s: y_inputs(_base(residual, s, rows.lattice, recipe.seed)), FOLDS)
     for member in range(recipe.ensemble_size):
         operator = new_operator(pairs, width, recipe, seed=recipe.seed + member)
         part = train_operator(
@@ -89,8 +106,8 @@ def _fit_candidate(name: str, coordinates: str, rows: Rows, recipe: Recipe) -> C
             gamma=recipe.gamma,
             validation_pairs=held_pairs,
             gate_strength=recipe.gate_strength(training.x),
-            schedule=recipe.schedule,
-            runtime=replace(recipe.runtime(f"{name}-{member}"), seed=recipe.seed + member),
+            schedule=schedule,
+            runtime=replace(recipe.runtime(f"{plan.name}-{member}"), seed=recipe.seed + member),
         )
         history = part if member == 0 else history
         ridge, rank, loss = _postprocess(operator, pairs, held_pairs, recipe)
@@ -99,7 +116,7 @@ def _fit_candidate(name: str, coordinates: str, rows: Rows, recipe: Recipe) -> C
         ranks.append(rank)
         losses.append(loss)
     support = _support(operators, ranks, y_inputs, base, training.weights, smooth=residual is not None)
-    model = FittedModel(operators, ranks, support, residual, rows.integer, rows.trees)
+    model = FittedModel(operators, ranks, support, residual, rows.lattice, rows.trees)
     seen = []
     if held_pairs is not None:
         seen = [features_of(op, k, held_pairs) for op, k in zip(operators, ranks, strict=True)]
@@ -125,7 +142,7 @@ def _postprocess(
 def complete(candidate: Candidate, recipe: Recipe) -> Candidate:
     """Statistics and atoms of training and held-out rows together."""
     model, sample = candidate.model, candidate.rows.learning
-    base = _base(model.residual, sample, candidate.rows.integer, recipe.seed)
+    base = _base(model.residual, sample, candidate.rows.lattice, recipe.seed)
     pairs = TensorPairs(sample.x, candidate.y_inputs(base), sample.weights)
     for operator, ridge in zip(model.operators, candidate.ridges, strict=True):
         if recipe.postprocessing == "whitening":
@@ -145,11 +162,11 @@ def features_of(operator: SpectralOperator, rank: int, pairs: TensorPairs) -> He
     return HeldOutFeatures(left.double(), right.double(), operator.singular_values[:rank].detach().double())
 
 
-def _base(coordinates: MixtureCoordinates | None, sample: Sample, integer: Tensor | None, seed: int) -> Tensor:
+def _base(coordinates: MixtureCoordinates | None, sample: Sample, lattice: Lattice | None, seed: int) -> Tensor:
     """y in the coordinates of the operator; rows they were learned on are answered out of their fold."""
     if coordinates is None:
         return sample.y
-    y, parts = dequantized(sample.y, integer, seed), []
+    y, parts = spread(sample.y, lattice, seed), []
     for start in range(0, len(sample), SCORE_ROWS):  # a map is much larger than the one number that is kept of it
         part = slice(start, start + SCORE_ROWS)
         fold = None if sample.fold is None else sample.fold[part]

@@ -27,6 +27,7 @@ from ncprob._validation import (
     check_number,
     check_probabilities,
 )
+from ncprob.lattices import Lattice, Levels
 from ncprob.sets import Box, as_box, membership
 from ncprob.support import Support
 from ncprob.transport import Transport
@@ -74,8 +75,8 @@ class ConditionalDistribution:
         Left features times singular values.
     transport : Transport, optional
         An increasing map of the atoms per member and component; by default the atoms are values of Y.
-    integer : boolean Tensor of shape (q,), optional
-        Components of Y that take integer values only: their moved atoms are rounded.
+    lattice : Integers or Levels, optional
+        Values that Y takes; moved atoms are brought to them (`ncprob.lattices`).
     export : callable, optional
         Applied to every answer, for example to give arrays instead of tensors.
 
@@ -101,11 +102,11 @@ class ConditionalDistribution:
         left: Tensor,
         *,
         transport: Transport | None = None,
-        integer: Tensor | None = None,
+        lattice: Lattice | None = None,
         export: Export | None = None,
     ) -> None:
         self.support, self.left, self.transport = support, left, transport
-        self.integer = None if transport is None else integer
+        self.lattice = None if transport is None else lattice
         self._export_function = export
 
     def __len__(self) -> int:
@@ -123,7 +124,7 @@ class ConditionalDistribution:
             self.support,
             self.left[index],
             transport=None if self.transport is None else self.transport[index],
-            integer=self.integer,
+            lattice=self.lattice,
             export=self._export_function,
         )
 
@@ -152,13 +153,11 @@ class ConditionalDistribution:
         return values.expand(len(self), -1, -1) if self.transport is None else self.transport.to_base(values)
 
     def _from_base(self, values: Tensor) -> Tensor:
-        """Inverse of `_to_base`; components that take integer values are rounded to them."""
+        """Inverse of `_to_base`; components on a lattice take its values."""
         if self.transport is None:
             return values
-        return self._rounded(self.transport.from_base(values.flatten(2))).unflatten(2, values.shape[2:])
-
-    def _rounded(self, moved: Tensor) -> Tensor:
-        return moved if self.integer is None else torch.where(self.integer[:, None], moved.round(), moved)
+        moved = self.transport.from_base(values.flatten(2))
+        return (moved if self.lattice is None else self.lattice.values_at(moved)).unflatten(2, values.shape[2:])
 
     def _located(self, rows: slice) -> Tensor:
         """Atoms of some members in units of Y, (rows or 1, q, atoms)."""
@@ -181,7 +180,7 @@ class ConditionalDistribution:
         starts = range(0, max(1, len(self)), step)  # an empty slice of members gives empty answers
         return torch.cat([compute(self._weights(rows), rows) for rows in (slice(s, s + step) for s in starts)])
 
-    def _per_component(self, compute: Callable[[Tensor, Tensor, int, slice], Tensor]) -> Tensor:
+    def _per_component(self, compute: Callable[[Tensor, Tensor, int, slice], Tensor], width: int = 2) -> Tensor:
         """Stack compute(sorted weights, sorted atoms, component, rows) over components into (n, q, …)."""
         support = self.support
 
@@ -192,7 +191,7 @@ class ConditionalDistribution:
             ]
             return torch.stack(parts, dim=1)
 
-        return self._in_chunks(all_components, width=2)
+        return self._in_chunks(all_components, width=width)
 
     def _grid(self, values: Any, name: str) -> tuple[Tensor, bool]:
         """A question as a tensor (1 or n, q or 1, g), and whether it was a single number."""
@@ -306,7 +305,8 @@ class ConditionalDistribution:
                 lambda w, rows: w.new_zeros(len(w), per_member).index_add_(1, group, w * self._located(rows)[:, 0])
             )
             joined = torch.where(weights > 0, firsts / weights.clamp(min=1e-300), 0.0)
-            return self._rounded(joined[:, None, :]).mT, weights
+            joined = joined[:, None, :]
+            return (joined if self.lattice is None else self.lattice.nearest(joined)).mT, weights
         else:
             # Offsets that differ by the golden ratio: members draw other atoms, so that errors of a mixture cancel.
             member = torch.arange(len(self), dtype=torch.float64, device=self.left.device)[:, None]
@@ -392,7 +392,7 @@ class ConditionalDistribution:
 
     def _deviations(self, w: Tensor, rows: slice) -> Tensor:
         """Atoms minus the mean of each member, (rows, q, atoms)."""
-        if self.transport is None or self.integer is not None:
+        if self.transport is None or self.lattice is not None:
             values = self._located(rows)
         else:  # the anchor would only cancel, at the cost of digits
             values = self.transport[rows].offsets_at(self.support.values.mT[None])
@@ -491,8 +491,8 @@ class ConditionalDistribution:
         """Sorted atoms of component k in units of Y: (atoms,), or (rows, atoms) where members move them."""
         if self.transport is None:
             return atoms
-        moved = self.transport.component(k)[rows].from_base(atoms[None, None])[:, 0]
-        return moved.round() if self.integer is not None and bool(self.integer[k]) else moved
+        moved = self.transport.component(k)[rows].from_base(atoms[None, None])
+        return (moved if self.lattice is None else self.lattice.component(k).values_at(moved))[:, 0]
 
     def quantile(self, q: Any) -> Any:
         """Smallest atom t with F(t) ≥ q, for levels strictly inside (0, 1) (Hyndman & Fan 1996, definition 1).
@@ -596,7 +596,7 @@ class ConditionalDistribution:
         tensor([0.3896], dtype=torch.float64)
         """
         grid, single = self._grid(t, "t")
-        answer = self._pdf(self._to_base(grid))
+        answer = self._density(grid)
         return self._by_component(answer[..., 0] if single else answer)
 
     def log_pdf(self, t: Any) -> Any:
@@ -610,15 +610,38 @@ class ConditionalDistribution:
         tensor([-0.9427], dtype=torch.float64)
         """
         grid, single = self._grid(t, "t")
-        answer = self._pdf(self._to_base(grid)).log()
+        answer = self._density(grid).log()
         return self._by_component(answer[..., 0] if single else answer)
 
+    def _density(self, t: Tensor) -> Tensor:
+        """Density at values of Y, (n or 1, q, g)."""
+        if isinstance(self.lattice, Levels):
+            return self._level_density(t.expand(len(self), -1, -1), self.lattice)
+        return self._pdf(self._to_base(t))
+
     def _pdf(self, base: Tensor) -> Tensor:
+        """Density at points in the coordinates of the atoms, in units of Y."""
+        if isinstance(self.lattice, Levels):
+            return self._level_density(self._from_base(base), self.lattice)
+
         def component(w: Tensor, atoms: Tensor, k: int, rows: slice) -> Tensor:
             return weighted.density(w, atoms, base[rows, k])
 
         density = self._per_component(component)
         return density if self.transport is None else density / self.transport.slope(base)
+
+    def _level_density(self, t: Tensor, levels: Levels) -> Tensor:
+        """The same where Y takes values that all members share: these are atoms as in raw coordinates."""
+
+        def component(w: Tensor, atoms: Tensor, k: int, rows: slice) -> Tensor:
+            assert self.transport is not None
+            scores = self.transport.component(k)[rows].from_base(atoms[None, None])[:, 0]
+            values = levels.values[k]
+            mass = w.new_zeros(len(w), len(values)).scatter_add_(1, levels.level_numbers(scores, k), w)
+            return weighted.density(mass, values, t[rows, k])
+
+        most = max(len(values) for values in levels.values)
+        return self._per_component(component, width=2 + most // len(self.support))
 
     def mode(self) -> Any:
         """argmax p(t) over 199 quantiles t of each law.
@@ -755,7 +778,7 @@ class ConditionalDistribution:
         >>> d.log_score([0.0])  # ½ log 2π = 0.9189
         tensor([0.9427], dtype=torch.float64)
         """
-        return self._by_component(-self._pdf(self._to_base(self._own_values(y)))[..., 0].log())
+        return self._by_component(-self._density(self._own_values(y))[..., 0].log())
 
     def crps(self, y: Any) -> Any:
         """Continuous ranked probability score E|Y − y| − ½E|Y − Y'| (Gneiting & Raftery 2007); lower is better.

@@ -7,14 +7,15 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ncprob.candidates import Candidate, complete, fit_candidates
+from ncprob.candidates import Candidate, Plan, complete, fit_candidates
 from ncprob.coordinates import fold_numbers
-from ncprob.judging import choose, held_out_answers, operator_terms
+from ncprob.judging import choose, held_out_answers, operator_terms, promises
+from ncprob.lattices import Lattice, Levels, lattice_of
 from ncprob.model import FittedModel
 from ncprob.networks import check_encoders
 from ncprob.preprocessing import SoftScale
 from ncprob.recipe import Recipe
-from ncprob.samples import Rows, RowStream, Sample, drawn_by_weight, integer_components, is_discrete, joined
+from ncprob.samples import Rows, RowStream, Sample, drawn_by_weight, joined
 from ncprob.support import Support
 from ncprob.trees import TreeInputs
 
@@ -33,40 +34,52 @@ def fit_model(
     n = len(training)
     learning = joined(training, held_out) if join and held_out is not None else training
     learning = replace(learning, fold=fold_numbers(len(learning), learning.y.device))
-    trees, learning = _grow_trees(learning, recipe, n_judges=len(learning) - n)
+    lattice = None if recipe.coordinates == "raw" else lattice_of(learning.y, learning.weights)
+    trees, learning = _grow_trees(learning, lattice, recipe, n_judges=len(learning) - n)
     training = learning.rows(slice(0, n))
     if held_out is not None:
         held_out = learning.rows(slice(n, None)) if join else _with_trees(held_out, trees)
     judges = drawn_by_weight(held_out, recipe.seed)
     stream = None if stream is None else replace(stream, trees=trees)
-    rows = Rows(training, judges, learning, trees, integer_components(learning.y), stream)
-    candidates = fit_candidates(_plans(rows, recipe), recipe)
+    rows = Rows(training, judges, learning, trees, lattice, stream)
+    plans = _plans(rows, recipe)
     if judges is None:
-        return candidates[0]
+        return fit_candidates(plans[:1])[0]
+    candidates = fit_candidates([plans[0], *map(_pilot, plans[1:])])
+    if len(plans) > 1 and not promises(candidates[1], candidates[0]):
+        candidates = candidates[:1]
+    elif len(plans) > 1:
+        candidates = [candidates[0], *fit_candidates(plans[1:])]
     best = choose(candidates, recipe)
     best = replace(best, terms=operator_terms(best), answers=held_out_answers(best))
     return complete(best, recipe) if join else best
 
 
-def _plans(rows: Rows, recipe: Recipe) -> list[tuple[str, str, Rows]]:
-    """Name, coordinates and rows of every candidate, the preferred one first.
+def _plans(rows: Rows, recipe: Recipe) -> list[Plan]:
+    """What to fit, the preferred coordinates first.
 
-    Mixtures weigh the tree inputs themselves; an operator in raw coordinates is tried with and without them.
+    Mixtures weigh the tree inputs themselves; an operator in raw coordinates is tried without them.
     """
     if recipe.coordinates != "auto":
-        return [(recipe.coordinates, recipe.coordinates, rows)]
-    plain = ("raw", "raw", rows.without_trees())
-    if not is_discrete(rows.training.y):
-        return [("residual", "residual", rows), plain]
-    return [plain] if rows.trees is None else [("raw-trees", "raw", rows), plain]
+        return [Plan(recipe.coordinates, recipe.coordinates, rows, recipe)]
+    return [Plan("residual", "residual", rows, recipe), Plan("raw", "raw", rows.without_trees(), recipe)]
 
 
-def _grow_trees(sample: Sample, recipe: Recipe, n_judges: int = 0) -> tuple[TreeInputs | None, Sample]:
+def _pilot(plan: Plan) -> Plan:
+    """The same at an eighth of the cost, to see whether it is worth the whole."""
+    schedule = plan.recipe.schedule
+    short = replace(schedule, max_steps=-(-schedule.max_steps // 4), batch_size=max(16, schedule.batch_size // 2))
+    return replace(plan, name=f"{plan.name}-pilot", recipe=replace(plan.recipe, schedule=short))
+
+
+def _grow_trees(
+    sample: Sample, lattice: Lattice | None, recipe: Recipe, n_judges: int = 0
+) -> tuple[TreeInputs | None, Sample]:
     """Trees, and the sample with their predictions among its inputs, each row by trees that have not seen it."""
     if not recipe.grows_trees(sample.x):
         return None, sample
-    y = SoftScale.fit(sample.y)(sample.y)
-    trees, columns = TreeInputs.fit(sample.x, y, sample.weights, recipe.seed, n_judges)
+    y = lattice.middles(sample.y) if isinstance(lattice, Levels) else sample.y
+    trees, columns = TreeInputs.fit(sample.x, SoftScale.fit(y)(y), sample.weights, recipe.seed, n_judges)
     return trees, replace(sample, x=torch.cat([sample.x, columns], dim=1))
 
 

@@ -11,6 +11,7 @@ from ncprob.candidates import Candidate, features_of
 from ncprob.diagnostics import HeldOutAnswers
 from ncprob.distribution import ConditionalDistribution
 from ncprob.guarantees import OperatorTerms, estimate_terms
+from ncprob.lattices import Levels
 from ncprob.model import FittedModel
 from ncprob.pairs import TensorPairs
 from ncprob.preprocessing import robust_center_and_scale
@@ -22,21 +23,23 @@ DOUBT = 2.0  # standard errors by which raw coordinates, or an operator beside t
 # Share of the CRPS by which raw coordinates must be better too. Their laws are coarser in ways that the CRPS hardly
 # sees: many rows can prove a gain of 0.2 % in one corner of x where the density is worse everywhere else.
 MATERIAL = 0.01
+PROMISE = 1.05  # times the CRPS of another candidate, at most, of a pilot that is worth the whole fit
+
+
+def promises(pilot: Candidate, other: Candidate) -> bool:
+    """Whether a candidate that was trained for a short time may become better than another."""
+    return bool(held_out_crps(pilot).mean() < PROMISE * held_out_crps(other).mean())
 
 
 def choose(candidates: list[Candidate], recipe: Recipe) -> Candidate:
     """The candidate with the lowest held-out CRPS; a richer one must be better beyond doubt.
 
     First come residual coordinates, the safer choice; an operator that adds nothing to their mixture is left out, and
-    raw coordinates must be better by more than `MATERIAL`.
+    raw coordinates must be better by more than `MATERIAL`, unless Y takes some values only: such laws have no density.
     """
-    if candidates[0].model.residual is None:
-        return (
-            candidates[0]
-            if len(candidates) == 1
-            else min(candidates, key=lambda candidate: float(held_out_crps(candidate).mean()))
-        )
     best = candidates[0]
+    if best.model.residual is None:  # raw coordinates alone
+        return best
     scores = held_out_crps(best)
     # Of several components the operator alone knows how they depend on each other given x; their CRPS do not show it,
     # and the held-out loss that chose its rank does.
@@ -47,7 +50,10 @@ def choose(candidates: list[Candidate], recipe: Recipe) -> Candidate:
             best, scores = alone, scores_alone
     for candidate in candidates[1:]:
         others = held_out_crps(candidate)
-        if _clearly_lower(others, scores) and others.mean() < (1 - MATERIAL) * scores.mean():
+        better = bool(others.mean() < scores.mean())
+        if not isinstance(best.rows.lattice, Levels):
+            better = _clearly_lower(others, scores) and bool(others.mean() < (1 - MATERIAL) * scores.mean())
+        if better:
             best, scores = candidate, others
     return best
 

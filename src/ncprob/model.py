@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ncprob.coordinates import SCORE_ROWS, MixtureCoordinates
 from ncprob.distribution import ConditionalDistribution
+from ncprob.lattices import Lattice, lattice_from_state
 from ncprob.operator import SpectralOperator
 from ncprob.pairs import select
 from ncprob.state import State, numbered
@@ -34,7 +35,7 @@ class FittedModel:
     ranks: list[int]
     support: Support
     residual: MixtureCoordinates | None = None
-    integer: Tensor | None = None
+    lattice: Lattice | None = None
     trees: TreeInputs | None = None
 
     @property
@@ -49,8 +50,9 @@ class FittedModel:
             parts["residual"] = self.residual.state()
         if self.trees is not None:
             parts["trees"] = self.trees.state()
-        tensors = {} if self.integer is None else {"integer": self.integer}
-        return State(tensors, {"ranks": self.ranks}, parts)
+        if self.lattice is not None:
+            parts["lattice"] = self.lattice.state()
+        return State(facts={"ranks": self.ranks}, parts=parts)
 
     @classmethod
     def from_state(
@@ -73,13 +75,13 @@ class FittedModel:
         if support.features.shape[1] != (sum(ranks) if operators else 1):
             raise ValueError("atoms must have as many features as the operators together")
         residual = state.parts.get("residual")
-        trees = state.parts.get("trees")
+        lattice, trees = state.parts.get("lattice"), state.parts.get("trees")
         return cls(
             operators,
             ranks,
             support,
             None if residual is None else MixtureCoordinates.from_state(residual, q, x_encoder),
-            state.tensor("integer", torch.bool, (q,)) if "integer" in state.tensors else None,
+            None if lattice is None else lattice_from_state(lattice, q),
             None if trees is None else TreeInputs.from_state(trees, n_inputs),
         )
 
@@ -128,7 +130,7 @@ class FittedModel:
         """Laws of Y given complete inputs; rows that coordinates were learned on are answered out of their `fold`."""
         transport = None if self.residual is None else transport_of(self.residual, inputs, n_rows, fold)
         return ConditionalDistribution(
-            self.support, self.left(inputs, n_rows), transport=transport, integer=self.integer, export=export
+            self.support, self.left(inputs, n_rows), transport=transport, lattice=self.lattice, export=export
         )
 
 

@@ -15,11 +15,12 @@ from torch import Tensor, nn
 
 from ncprob.coordinates import COMPONENTS, FOLDS, Head, MixtureCoordinates, SideBySide, Variant, variants
 from ncprob.encoders import MLP
+from ncprob.lattices import Lattice, spread
 from ncprob.operator import SpectralOperator
 from ncprob.pairs import Pairs, TensorPairs, select
 from ncprob.preprocessing import NormalScores, OneHot
 from ncprob.recipe import AUTO_WIDTH, Recipe
-from ncprob.samples import Rows, RowStream, Sample, dequantized
+from ncprob.samples import Rows, RowStream, Sample
 
 LOOSER_CLIP = 10_000  # rows beyond which gradients of the mixture are clipped in proportion more loosely
 
@@ -45,7 +46,7 @@ def fit_coordinates(rows: Rows, recipe: Recipe) -> MixtureCoordinates:
         model.parameters_at(select(sample.x, slice(0, 2)))  # lazy layers take their shape
     model.fit(
         sample.x,
-        dequantized(sample.y, rows.integer, recipe.seed),
+        spread(sample.y, rows.lattice, recipe.seed),
         sample.weights,
         # Many small networks: smaller batches and a higher rate than one operator needs, the higher the larger these.
         # Gradients are large where laws are narrow: clipping them steadies few rows and, with many, biases such laws.
@@ -56,15 +57,15 @@ def fit_coordinates(rows: Rows, recipe: Recipe) -> MixtureCoordinates:
             gradient_clip=max(1.0, n / LOOSER_CLIP) * schedule.gradient_clip,
         ),
         runtime=recipe.runtime("mixture"),
-        stream=None if rows.stream is None else partial(_stream, rows.stream, rows.integer, recipe.seed),
+        stream=None if rows.stream is None else partial(_stream, rows.stream, rows.lattice, recipe.seed),
     )
     return model
 
 
-def _stream(stream: RowStream, integer: Tensor | None, seed: int, target: Callable[[Tensor, Tensor], Any]) -> Pairs:
+def _stream(stream: RowStream, lattice: Lattice | None, seed: int, target: Callable[[Tensor, Tensor], Any]) -> Pairs:
     def of(sample: Sample) -> Any:
         assert sample.fold is not None
-        return target(dequantized(sample.y, integer, seed), sample.fold)
+        return target(spread(sample.y, lattice, seed), sample.fold)
 
     return stream.pairs(of, FOLDS)
 

@@ -1,4 +1,4 @@
-"""Rows to fit with, and what kind of targets they hold."""
+"""Rows to fit with."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ncprob.lattices import Lattice
 from ncprob.pairs import Pairs, select, systematic_sample
 from ncprob.spool import Spool, SpoolPairs
 from ncprob.trees import TreeInputs
-
-DISCRETE_LEVELS = 64  # targets with at most so many distinct values keep them: raw coordinates
-POINT_MASS = 0.05  # and so do targets with so large a share of equal values
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,7 @@ class Rows:
     held_out: Sample | None
     learning: Sample
     trees: TreeInputs | None
-    integer: Tensor | None = None
+    lattice: Lattice | None = None  # that targets lie on
     stream: RowStream | None = None  # where rows are too many for memory, networks train on these instead
 
     def without_trees(self) -> Rows:
@@ -85,7 +83,7 @@ class Rows:
 
         held_out = None if self.held_out is None else plain(self.held_out)
         stream = None if self.stream is None else replace(self.stream, trees=None)
-        return Rows(plain(self.training), held_out, plain(self.learning), None, self.integer, stream)
+        return Rows(plain(self.training), held_out, plain(self.learning), None, self.lattice, stream)
 
 
 def joined(first: Sample, second: Sample) -> Sample:
@@ -112,29 +110,3 @@ def drawn_by_weight(sample: Sample | None, seed: int) -> Sample | None:
         return None
     rows = systematic_sample(sample.weights, torch.Generator().manual_seed(seed)).to(sample.y.device)
     return replace(sample.rows(rows), weights=None)
-
-
-def integer_components(y: Tensor) -> Tensor | None:
-    """Mask of the components that take integer values only, if any does."""
-    integer = (y == y.round()).all(dim=0)
-    return integer if bool(integer.any()) else None
-
-
-def dequantized(y: Tensor, integer: Tensor | None, seed: int) -> Tensor:
-    """Integer components spread evenly over ±½, since integers have no density; answers are rounded back."""
-    if integer is None:
-        return y
-    noise = torch.rand(y.shape, generator=torch.Generator().manual_seed(seed), dtype=y.dtype).to(y.device) - 0.5
-    return torch.where(integer, y + noise, y)
-
-
-def is_discrete(y: Tensor) -> bool:
-    """Whether any component takes few distinct values or has a point mass; residual coordinates would blur them."""
-
-    def blurred(column: Tensor) -> bool:
-        values, counts = column.unique(return_counts=True)
-        return len(values) <= min(DISCRETE_LEVELS, len(column) // 4) or bool(
-            counts.max() >= max(5, POINT_MASS * len(column))
-        )
-
-    return any(blurred(column) for column in y.mT)
