@@ -34,8 +34,9 @@ test-slow: $(STAMP)  ## statistical tests over many simulated data sets
 test-faults: $(STAMP)  ## kill fits and saves at random moments, fill the disk, take rights away: nothing may be lost
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m faults -n 0 -s
 
-fuzz: $(STAMP)  ## load 10,000 mutated model files: each refused by a ValueError or harmless
+fuzz: $(STAMP)  ## 10,000 each of mutated model files, conditions and tables: refused by a ValueError, or harmless
 	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz_load.py
+	FUZZ_EXAMPLES=10000 OMP_NUM_THREADS=1 $(BIN)/pytest tests/test_security.py -n 0 -k "any_ or damaged"
 
 coverage: $(STAMP)  ## lines of src that the tests run, processes they start included; fails below 95 %
 	rm -f .coverage .coverage.*
