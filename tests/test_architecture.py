@@ -13,7 +13,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "ncprob"
 
 # Lowest first; modules of one line do not import each other unless listed in WITHIN_LAYER.
 LAYERS = [
-    ["_version", "_validation", "_files", "state", "expressions", "ranks"],
+    ["_version", "_validation", "_files", "state", "expressions", "ranks", "threads"],
     [
         "workers",
         "_laws",

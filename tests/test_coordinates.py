@@ -9,7 +9,7 @@ from helpers import generator, normal
 from scipy import stats
 from torch import nn
 
-from ncprob import datasets
+from ncprob import coordinates, datasets
 from ncprob.coordinates import (
     COMPONENTS,
     FOLDS,
@@ -141,6 +141,24 @@ def test_training_rows_are_answered_row_by_row():
     for row in range(10):
         alone = model.transport(x[row : row + 1], fold[row : row + 1])
         torch.testing.assert_close(probabilities(alone, y[row : row + 1])[0], whole[row], atol=1e-3, rtol=0)
+
+
+def test_scores_are_those_of_the_maps_and_go_on_along_them_in_the_tails():
+    model = perturbed(new_model([PLAIN, LINEAR], n_components=2))
+    n = 2 * coordinates.TABLE_ROWS + 5  # several chunks
+    x, fold = normal(n, 1, seed=9, dtype=torch.float32), fold_numbers(n)
+    y = normal(n, 2, seed=45)
+    y[::50] *= 1e3  # far beyond the last knot
+    for numbers in (None, fold):
+        expected, found = model.transport(x, numbers).to_base(y[:, :, None])[:, :, 0], model.scores(x, y, numbers)
+        far = (found.abs() > KNOTS[-1]).any(dim=1)
+        assert 0 < far.sum() < n / 5
+        torch.testing.assert_close(found[far], expected[far], atol=1e-4, rtol=1e-6)  # float32 in batches of other sizes
+        errors = (torch.special.ndtr(found) - torch.special.ndtr(expected))[~far]
+        assert errors.abs().max() < 0.01  # that of the table
+    order = torch.argsort(y[:, 0])
+    along = model.scores(torch.zeros(n, 1), y[order])[:, 0]
+    assert (along.diff() >= 0).all()
 
 
 def test_no_rows_give_no_maps():

@@ -9,6 +9,8 @@ import pickle
 import random
 import shutil
 import signal
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -778,3 +780,10 @@ def test_what_another_process_is_saving_now_stays(fitted, tmp_path):
     os.utime(beside, (0, 0))  # nobody saves for so long
     fitted.save(tmp_path / "m")
     assert not beside.exists()
+
+
+def test_a_fresh_process_needs_nothing_but_load(tmp_path):
+    NCPRegressor(**FAST, coordinates="raw", tree_inputs=False).fit(X, Y).save(tmp_path / "model")
+    code = "import sys; from ncprob import load; print(type(load(sys.argv[1])).__name__)"
+    answer = subprocess.run([sys.executable, "-c", code, tmp_path / "model"], capture_output=True, text=True)
+    assert answer.stdout.strip() == "NCPRegressor", answer.stderr

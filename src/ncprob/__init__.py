@@ -11,11 +11,10 @@ if TYPE_CHECKING:
     from ncprob import cluster, datasets, metrics, molecules, plotting, report, scoring
     from ncprob.bulk import predict_files
     from ncprob.distribution import ConditionalDistribution
-    from ncprob.estimators import NCPClassifier, NCPRegressor
+    from ncprob.estimators import NCPClassifier, NCPRegressor, load
     from ncprob.kinetics import Kinetics
     from ncprob.lagged import TimeLaggedPairs
     from ncprob.operator import SpectralOperator
-    from ncprob.persistence import load
     from ncprob.sets import Box
     from ncprob.training import train
 else:
@@ -27,7 +26,7 @@ else:
         "NCPRegressor": "estimators",
         "SpectralOperator": "operator",
         "TimeLaggedPairs": "lagged",
-        "load": "persistence",
+        "load": "estimators",
         "predict_files": "bulk",
         "train": "training",
     }

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ncprob.coordinates import FOLDS, SCORE_ROWS, MixtureCoordinates
+from ncprob.coordinates import FOLDS, MixtureCoordinates
 from ncprob.dependence import HeldOutFeatures
 from ncprob.diagnostics import HeldOutAnswers
 from ncprob.guarantees import OperatorTerms
@@ -18,7 +18,7 @@ from ncprob.model import FittedModel, by_rows, right_features
 from ncprob.networks import fit_coordinates, new_operator
 from ncprob.operator import SpectralOperator
 from ncprob.optimization import History
-from ncprob.pairs import Pairs, TensorPairs, select
+from ncprob.pairs import Pairs, TensorPairs
 from ncprob.preprocessing import NormalScores, OneHot
 from ncprob.recipe import AUTO_WIDTH, Recipe
 from ncprob.samples import Rows, Sample
@@ -166,12 +166,7 @@ def _base(coordinates: MixtureCoordinates | None, sample: Sample, lattice: Latti
     """y in the coordinates of the operator; rows they were learned on are answered out of their fold."""
     if coordinates is None:
         return sample.y
-    y, parts = spread(sample.y, lattice, seed), []
-    for start in range(0, len(sample), SCORE_ROWS):  # a map is much larger than the one number that is kept of it
-        part = slice(start, start + SCORE_ROWS)
-        fold = None if sample.fold is None else sample.fold[part]
-        parts.append(coordinates.transport(select(sample.x, part), fold).to_base(y[part, :, None])[:, :, 0])
-    return torch.cat(parts)
+    return coordinates.scores(sample.x, spread(sample.y, lattice, seed), sample.fold)
 
 
 def _support(

@@ -22,10 +22,11 @@ from ncprob import mixture
 from ncprob.clusters import fit_clusters
 from ncprob.encoders import ParallelMLP, encoder_from_state, encoder_state, evaluating
 from ncprob.optimization import History, Population, Runtime, Schedule, minimize
-from ncprob.pairs import Pairs, TensorPairs
+from ncprob.pairs import Pairs, TensorPairs, select, tensors_of
 from ncprob.preprocessing import SoftScale
 from ncprob.sparse import worth_selecting
 from ncprob.state import State, fill_module, numbered
+from ncprob.threads import over_threads
 from ncprob.transport import Transport
 
 FOLDS = 4
@@ -36,6 +37,7 @@ FEW_INPUTS = 4  # up to here clusters of (X, Y) are tried: with more the law of 
 MINIMUM_SCALE = 1e-3  # of the marginal scale: keeps a deterministic relation Y = m(X) finite
 MINIMUM_SHARE = 0.1  # variants with a smaller share of the pool are left out of the answers
 SCORE_ROWS = 16384  # at a time; a multiple of FOLDS
+TABLE_ROWS = 256  # of which the quantiles are tabulated at a time on a CPU: 1 MiB
 JUDGES = 2**17  # rows that stop training and pool the variants: more would take longer than training itself
 # Normal scores at which the quantiles of a mixture are tabulated. The mass between two is spread evenly over what lies
 # between their quantiles, be it a gap between two modes: they are dense where the mass is.
@@ -263,12 +265,49 @@ class MixtureCoordinates(nn.Module):
     @torch.no_grad()
     def transport(self, x: Any, fold: Tensor | None = None) -> Transport:
         """G⁻¹(Φ(·) | x) for every row: out of fold where `fold` is given, else of the average over folds."""
-        weights, means, scales = (part.flatten(0, 1) for part in self._pooled(x, fold))
-        device = weights.device
-        positive = torch.tensor(KNOTS, dtype=torch.float64, device=device)
+        anchors, offsets = zip(*self._by_rows(self._tabulated, x, fold), strict=True)
+        return Transport(_knots(self.shares.device), torch.cat(anchors), torch.cat(offsets))
+
+    @torch.no_grad()
+    def scores(
+        self, x: Any, y: Float[Tensor, "rows components"], fold: Tensor | None = None
+    ) -> Float[Tensor, "rows components"]:
+        """Φ⁻¹(G(y | x)), which is `transport(x, fold).to_base(y)` but for the error of its table.
+
+        Only in the tails is there a table: there it goes on where G in floating point ends.
+        """
+
+        def scores(x: Any, fold: Tensor | None, rows: slice) -> Tensor:
+            at, mixtures = y[rows], self._pooled(x, fold)
+            weights, means, scales = (part.flatten(0, 1) for part in mixtures)
+            found = mixture.normal_scores(weights, means, scales, self.scale(at).float().reshape(-1, 1))
+            found = found.reshape(at.shape)
+            far = (found.abs() > KNOTS[-1]).any(dim=1)
+            if bool(far.any()):
+                table = Transport(_knots(found.device), *self._table(*(part[far] for part in mixtures)))
+                found[far] = table.to_base(at[far][:, :, None])[:, :, 0]
+            return found
+
+        return torch.cat(self._by_rows(scores, x, fold))
+
+    def _by_rows(self, compute: Callable[[Any, Tensor | None, slice], Any], x: Any, fold: Tensor | None) -> list[Any]:
+        """compute(x, fold, rows) for some rows at a time: few on a CPU, whose cache then holds what they need."""
+        n_rows = len(tensors_of(x)[0])
+        step = TABLE_ROWS if self.shares.device.type == "cpu" else SCORE_ROWS
+        parts = [slice(start, start + step) for start in range(0, max(1, n_rows), step)]
+        return list(
+            over_threads(lambda rows: compute(select(x, rows), None if fold is None else fold[rows], rows), parts)
+        )
+
+    def _tabulated(self, x: Any, fold: Tensor | None, rows: slice) -> tuple[Tensor, Tensor]:
+        return self._table(*self._pooled(x, fold))
+
+    def _table(self, weights: Tensor, means: Tensor, scales: Tensor) -> tuple[Tensor, Tensor]:
+        """Medians (rows, components of Y) and, relative to them, quantiles at all knots, in units of Y."""
+        positive = torch.tensor(KNOTS, dtype=torch.float64, device=weights.device)
         inner = torch.cat([-positive[1:].flip(0), positive])
-        outer = torch.tensor(OUTER_KNOTS, dtype=torch.float64, device=device)
-        z = _increasing(mixture.quantiles(weights, means, scales, inner))
+        outer = torch.tensor(OUTER_KNOTS, dtype=torch.float64, device=weights.device)
+        z = _increasing(mixture.quantiles(weights.flatten(0, 1), means.flatten(0, 1), scales.flatten(0, 1), inner))
         steps = (outer - positive[-1]) / (inner[8] - inner[0])
         limit = MAX_EXTENSION / steps[-1]
         below = z[:, :1] - (z[:, 8:9] - z[:, :1]).clamp(max=limit) * steps.flip(0)
@@ -279,7 +318,7 @@ class MixtureCoordinates(nn.Module):
             z = _increasing(z.clamp(-reach, reach))
         y = self.scale.from_center(z.mT).mT
         middle = y[..., y.shape[-1] // 2]
-        return Transport(torch.cat([-outer.flip(0), inner, outer]), self.scale.center + middle, y - middle[..., None])
+        return self.scale.center + middle, y - middle[..., None]
 
     # ---------------------------------------------------------------- fitting
 
@@ -409,6 +448,12 @@ def _with_early_validation(schedule: Schedule, n: int) -> Schedule:
     return replace(
         schedule, validate_every=every, patience=max(1, 2 * schedule.patience * schedule.validate_every // every)
     )
+
+
+def _knots(device: torch.device) -> Float[Tensor, " knots"]:
+    """All normal scores of the table."""
+    positive = torch.tensor([*KNOTS, *OUTER_KNOTS], dtype=torch.float64, device=device)
+    return torch.cat([-positive[1:].flip(0), positive])
 
 
 def _increasing(values: Tensor) -> Tensor:

@@ -30,6 +30,7 @@ from ncprob._validation import (
 from ncprob.lattices import Lattice, Levels
 from ncprob.sets import Box, as_box, membership
 from ncprob.support import Support
+from ncprob.threads import over_threads
 from ncprob.transport import Transport
 
 # 8 MiB of float64. Larger temporaries go back to the system each time, and page faults cost more than arithmetic.
@@ -178,7 +179,8 @@ class ConditionalDistribution:
         """Concatenate compute(weights of some rows, rows); `width` counts arrays of their size that it makes."""
         step = max(1, CHUNK_ELEMENTS // (len(self.support) * max(1, width)))
         starts = range(0, max(1, len(self)), step)  # an empty slice of members gives empty answers
-        return torch.cat([compute(self._weights(rows), rows) for rows in (slice(s, s + step) for s in starts)])
+        parts = [slice(start, start + step) for start in starts]
+        return torch.cat(list(over_threads(lambda rows: compute(self._weights(rows), rows), parts)))
 
     def _per_component(self, compute: Callable[[Tensor, Tensor, int, slice], Tensor], width: int = 2) -> Tensor:
         """Stack compute(sorted weights, sorted atoms, component, rows) over components into (n, q, …)."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from sklearn.ensemble import ExtraTreesRegressor, HistGradientBoostingRegressor
 
 from ncprob.state import State, to_array
+from ncprob.threads import over_threads
 
 LANES = 2**16  # (tree, row) pairs on their way at once: few enough for the cache, enough to outweigh a call
 ROWS = 2**14
@@ -164,7 +164,7 @@ class TreeEnsemble:
             return self.values.take(leaves, axis=0, mode="clip").sum(axis=0, dtype=np.float64)
 
         sums = np.zeros((n, self.n_outputs))
-        for part in _threaded(total, range(0, len(self.roots), step)):
+        for part in over_threads(total, range(0, len(self.roots), step)):
             sums += part
         return sums
 
@@ -196,13 +196,3 @@ def _rounded_down(threshold: NDArray[np.float64]) -> NDArray[np.float32]:
     """The largest float32 not above each threshold: float32 inputs are then sent where float64 would send them."""
     near = threshold.astype(np.float32)
     return np.where(near > threshold, np.nextafter(near, np.float32(-np.inf)), near)
-
-
-def _threaded(compute: Callable[[int], NDArray[Any]], items: range) -> Iterator[NDArray[Any]]:
-    """compute(item) in order, on as many threads as torch uses: NumPy computes without the interpreter's lock."""
-    n_threads = min(torch.get_num_threads(), len(items))
-    if n_threads == 1:
-        yield from map(compute, items)
-        return
-    with ThreadPoolExecutor(n_threads) as pool:
-        yield from pool.map(compute, items)

@@ -23,6 +23,7 @@ from ncprob.base import NCPEstimator
 from ncprob.calibration import ConformalCalibrator
 from ncprob.datafiles import FileTable, Roles
 from ncprob.distribution import ConditionalDistribution
+from ncprob.persistence import load as load  # public here: it knows the classes once this module is imported
 from ncprob.persistence import plain_names, read_names, savable
 from ncprob.spool import Reservoir
 from ncprob.state import State, to_array

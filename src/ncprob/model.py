@@ -10,14 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ncprob.coordinates import SCORE_ROWS, MixtureCoordinates
+from ncprob.coordinates import MixtureCoordinates
 from ncprob.distribution import ConditionalDistribution
 from ncprob.lattices import Lattice, lattice_from_state
 from ncprob.operator import SpectralOperator
 from ncprob.pairs import select
 from ncprob.state import State, numbered
 from ncprob.support import Support
-from ncprob.transport import Transport
 from ncprob.trees import TreeInputs
 
 ENCODE_ROWS = 65536
@@ -128,19 +127,10 @@ class FittedModel:
         export: Callable[[Tensor], Any] | None = None,
     ) -> ConditionalDistribution:
         """Laws of Y given complete inputs; rows that coordinates were learned on are answered out of their `fold`."""
-        transport = None if self.residual is None else transport_of(self.residual, inputs, n_rows, fold)
+        transport = None if self.residual is None else self.residual.transport(inputs, fold)
         return ConditionalDistribution(
             self.support, self.left(inputs, n_rows), transport=transport, lattice=self.lattice, export=export
         )
-
-
-def transport_of(coordinates: MixtureCoordinates, inputs: Any, n_rows: int, fold: Tensor | None = None) -> Transport:
-    """Maps of all rows, some at a time."""
-    parts = []
-    for start in range(0, max(1, n_rows), SCORE_ROWS):
-        rows = slice(start, start + SCORE_ROWS)
-        parts.append(coordinates.transport(select(inputs, rows), None if fold is None else fold[rows]))
-    return Transport(parts[0].knots, torch.cat([p.anchor for p in parts]), torch.cat([p.offsets for p in parts]))
 
 
 @torch.no_grad()

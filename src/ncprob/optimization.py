@@ -27,6 +27,7 @@ from ncprob._validation import check_integer, check_number
 from ncprob.pairs import Pairs
 from ncprob.ranks import ALONE, Ranks
 from ncprob.recording import RecordedStep, is_recordable
+from ncprob.threads import one_thread
 
 CHECKPOINT_FORMAT = 3
 SMALL_NETWORK = 200_000  # parameters
@@ -165,7 +166,9 @@ def minimize(
     """
     # The caller may have turned gradients off, or autocast on, which keeps casts of weights and so of old ones.
     kind = next(model.parameters()).device.type
-    with _few_threads(model), torch.enable_grad(), torch.autocast(kind, enabled=False, cache_enabled=False):
+    # Two threads are no faster for small networks, and many times slower when other work shares the cores.
+    small = sum(parameter.numel() for parameter in model.parameters()) < SMALL_NETWORK
+    with one_thread(when=small), torch.enable_grad(), torch.autocast(kind, enabled=False, cache_enabled=False):
         return _minimize(model, objective, data, score, _Run(model, schedule, data, runtime, settings, population))
 
 
@@ -207,18 +210,6 @@ def _minimize(
     model.load_state_dict(run.best)
     model.eval()
     return run.history
-
-
-@contextmanager
-def _few_threads(model: nn.Module) -> Iterator[None]:
-    """One thread for small networks: two are no faster, and many times slower when other work shares the cores."""
-    before = torch.get_num_threads()
-    if sum(parameter.numel() for parameter in model.parameters()) < SMALL_NETWORK:
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 class _Run:
