@@ -142,3 +142,20 @@ def gaussian_pairs(n, rho=0.8, seed=0, dtype=torch.float32):
     """X and Y standard normal with correlation ρ; the operator has singular values ρ, ρ², ρ³, …"""
     x, noise = normal(2, n, 1, seed=seed)
     return x.to(dtype), (rho * x + (1 - rho**2) ** 0.5 * noise).to(dtype)
+
+
+class HalfPrecision(nn.Module):
+    """An encoder that computes in bfloat16."""
+
+    def __init__(self, encoder):
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.encoder(x)
+
+
+def halved(operator):
+    operator.x_encoder, operator.y_encoder = HalfPrecision(operator.x_encoder), HalfPrecision(operator.y_encoder)
+    return operator

@@ -47,6 +47,11 @@ WIDER = "2 * self.support.n_components → 3 * self.support.n_components"
 EQUIVALENT: dict[tuple[str, str, str], str] = {
     ("operator", "SpectralOperator.postprocess", "8192 → 8193"): CHUNKS,
     ("operator", "SpectralOperator.moments", "8192 → 8193"): CHUNKS,
+    (
+        "operator",
+        "SpectralOperator._without_constants",
+        "covariance.diagonal() > rounding.square() → covariance.diagonal() >= rounding.square()",
+    ): "a feature that is zero has no covariance to remove",
     ("distribution", "", "2 ** 20 → 2 * 20"): CHUNKS,
     ("distribution", "ConditionalDistribution.repair_amounts", "width=3 → width=4"): CHUNKS,
     ("distribution", "ConditionalDistribution._central_moment", WIDER): CHUNKS,

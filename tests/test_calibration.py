@@ -9,7 +9,7 @@ from helpers import affine, generator, normal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ncprob.calibration import KINDS, METHODS, ConformalCalibrator, _narrowest, _uncrossed, conformal_quantile
+from ncprob.calibration import CELLS, KINDS, METHODS, ConformalCalibrator, _narrowest, _uncrossed, conformal_quantile
 from ncprob.distribution import ConditionalDistribution
 from ncprob.support import Support
 
@@ -114,6 +114,15 @@ def test_central_score_of_a_continuous_law_is_twice_the_distance_of_the_pit_from
     y = normal(200, seed=1).clamp(-3, 3)
     scores = ConformalCalibrator(law, y)._scores_of("central")[:, 0]
     np.testing.assert_allclose(scores, 2 * (law.pit(y) - 0.5).abs(), atol=1e-9)
+
+
+def test_scores_of_atoms_count_their_own_mass():
+    """Central: max(0, 1 − 2F(y), 2F(y−) − 1). Shortest: all intervals have the heaviest atom, the one of 1/500 too."""
+    four = ConditionalDistribution(Support(torch.arange(4.0).double(), torch.zeros(4, 1)), torch.zeros(4, 1))
+    assert ConformalCalibrator(four, range(4))._scores_of("central")[:, 0].tolist() == [0.5, 0.0, 0.0, 0.5]
+    heavy = Support(torch.tensor([0.0, *[1.0] * 8, 2.0]).double(), torch.zeros(10, 1))
+    law = ConditionalDistribution(heavy, torch.zeros(1, 1))
+    assert ConformalCalibrator(law, [1.0])._scores_of("shortest").tolist() == [[1 / CELLS]]
 
 
 def test_score_beyond_the_last_atom_is_the_distance_in_widths():

@@ -3,7 +3,7 @@
 import jaxtyping
 import pytest
 import torch
-from helpers import Lookup, Table, gaussian_pairs, indicator_operator, normal, seeded_operator, small_operator
+from helpers import Lookup, Table, gaussian_pairs, halved, indicator_operator, normal, seeded_operator, small_operator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -188,6 +188,16 @@ def test_one_collapsed_side_says_independent(side, ulps):
     encoders = [Constant(0.1 * ulps * torch.finfo(torch.float32).eps), MLP(1, (8,), 2)]
     operator = seeded_operator(encoders[side], encoders[1 - side], 2, seed=0).postprocess(pairs)
     assert torch.equal(operator.density_ratio(*pairs), torch.ones(50, 50))
+
+
+def test_features_of_half_precision_become_float32():
+    operator, (x, y) = halved(small_operator()), gaussian_pairs(50)
+    assert operator.x_encoder(x).dtype == torch.bfloat16
+    u, v = operator.encode(x, y)
+    assert (u.dtype, v.dtype) == (torch.float32, torch.float32)
+    plain = small_operator().encode(x, y)[0]
+    torch.testing.assert_close(u, plain, rtol=0.05, atol=0.05)  # bfloat16 has 8 bits
+    assert operator.double().left_features(x.double()).dtype == torch.float64
 
 
 @pytest.mark.parametrize("kind", ["none", "centering", "whitening"])

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 import torch
-from helpers import Lookup, Table, gaussian_pairs, seeded_operator, small_operator
+from helpers import Lookup, Table, gaussian_pairs, halved, seeded_operator, small_operator
 from safetensors.torch import save_file
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
@@ -651,21 +651,6 @@ def test_an_empty_history_has_no_steps():
 # ---------------------------------------------------------------- precision
 
 
-class HalfPrecision(nn.Module):
-    def __init__(self, encoder):
-        super().__init__()
-        self.encoder = encoder
-
-    def forward(self, x):
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            return self.encoder(x)
-
-
-def halved(operator):
-    operator.x_encoder, operator.y_encoder = HalfPrecision(operator.x_encoder), HalfPrecision(operator.y_encoder)
-    return operator
-
-
 @pytest.mark.parametrize("wrap", [lambda operator: operator, halved])
 def test_autocast_around_training_changes_nothing(wrap):
     """It would keep casts of the first weights for all steps, so that nothing is learned."""
@@ -675,13 +660,3 @@ def test_autocast_around_training_changes_nothing(wrap):
         history = train(wrap(small_operator()), pairs, validation_pairs=pairs, **QUICK)
         assert torch.is_autocast_enabled("cpu")
     assert history.validation_loss == expected.validation_loss
-
-
-def test_features_of_half_precision_become_float32():
-    operator, (x, y) = halved(small_operator()), gaussian_pairs(50)
-    assert operator.x_encoder(x).dtype == torch.bfloat16
-    u, v = operator.encode(x, y)
-    assert (u.dtype, v.dtype) == (torch.float32, torch.float32)
-    plain = small_operator().encode(x, y)[0]
-    torch.testing.assert_close(u, plain, rtol=0.05, atol=0.05)  # bfloat16 has 8 bits
-    assert operator.double().left_features(x.double()).dtype == torch.float64
