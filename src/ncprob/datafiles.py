@@ -224,12 +224,19 @@ def read_inputs(
     """Inputs of a Parquet file as arrays, checked, `rows` at a time; beside them the record batch, which has `also`."""
     line = 0
     for batch in _batches(file, list(dict.fromkeys([*inputs, *also])), set(text), rows):
-        read = {name: _words if name in text else _numbers for name in inputs}
-        yield {name: read[name](file, name, batch.column(name), line) for name in inputs}, batch
+        yield input_arrays(file, batch, inputs, text, line), batch
         line += batch.num_rows
 
 
-def _check_present(file: Path, name: str, values: Any, line: int) -> None:
+def input_arrays(
+    source: Path | str, batch: Any, inputs: Sequence[str], text: Collection[str], line: int = 0
+) -> dict[str, NDArray[Any]]:
+    """Inputs of a record batch or table as arrays, checked; `line` rows of the source came before."""
+    read = {name: _words if name in text else _numbers for name in inputs}
+    return {name: read[name](source, name, batch.column(name), line) for name in inputs}
+
+
+def _check_present(file: Path | str, name: str, values: Any, line: int) -> None:
     if values.null_count:
         first = line + int(np.argmax(values.is_null().to_numpy(zero_copy_only=False))) + 1
         raise ValueError(
@@ -237,13 +244,13 @@ def _check_present(file: Path, name: str, values: Any, line: int) -> None:
         )
 
 
-def _words(file: Path, name: str, values: Any, line: int) -> NDArray[Any]:
+def _words(file: Path | str, name: str, values: Any, line: int) -> NDArray[Any]:
     """A column as text; codes may be numbers."""
     _check_present(file, name, values, line)
     return np.array([str(value) for value in values.to_pylist()], dtype=object)
 
 
-def _numbers(file: Path, name: str, values: Any, line: int, weights: bool = False) -> NDArray[np.float64]:
+def _numbers(file: Path | str, name: str, values: Any, line: int, weights: bool = False) -> NDArray[np.float64]:
     """A column of numbers; values that cannot be used are told with their row."""
     import pyarrow
 
