@@ -51,11 +51,19 @@ def find_files(paths: Any) -> list[Path]:
     for each in given:
         path = Path(each)
         if path.is_dir():
-            some = sorted(file for file in path.iterdir() if file.name.lower().endswith(ENDINGS))
+            some = sorted(file for file in path.iterdir() if _is_table(file))
         elif path.exists():
             some = [path]
         else:
-            some = [Path(name) for name in sorted(glob.glob(str(each), recursive=True)) if Path(name).is_file()]
+            some = [Path(name) for name in sorted(glob.glob(str(each), recursive=True))]
+            # "**" looks into folders; another pattern may name some beside the files, but not such as hold a table.
+            some = [file for file in some if not file.is_dir() or (_is_table(file) and "**" not in str(each))]
+        folder = next((file for file in some if file.is_dir()), None)
+        if folder is not None:
+            raise ValueError(
+                f"`paths` must name Parquet or csv files; {folder} is a directory. Name it, or use the pattern "
+                f"'{folder.parent}/**/*{folder.suffix}' for the files of all."
+            )
         if not some:
             nested = path.is_dir() and any(inner.is_dir() for inner in path.iterdir())
             remedy = f"For folders inside it use the pattern '{each}/**/*.parquet'" if nested else "Check the name"
@@ -72,6 +80,10 @@ def find_files(paths: Any) -> list[Path]:
         what = f"{twice[0]} comes twice" if twice else "there are none"
         raise ValueError(f"`paths` must name files, each once; {what}. Name the files, or one pattern.")
     return found
+
+
+def _is_table(file: Path) -> bool:
+    return file.name.lower().endswith(ENDINGS)
 
 
 @dataclass(frozen=True)
