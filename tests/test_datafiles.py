@@ -108,6 +108,20 @@ def test_a_fit_from_files_goes_on_from_its_checkpoint(tmp_path):
 # ---------------------------------------------------------------- mistakes
 
 
+def test_no_file_is_passed_over_in_silence(tmp_path):
+    """A table that other programs wrote as a folder, and a link to a file that is gone."""
+    names = [write(tmp_path, table(), parts=1) / "part-0.parquet"]
+    (tmp_path / "z.parquet").mkdir()
+    inner = [write(tmp_path / "z.parquet", table(), parts=1) / "part-0.parquet"]
+    for paths in (tmp_path, f"{tmp_path}/*.parquet"):
+        with pytest.raises(ValueError, match=r"z\.parquet is a directory\. Name it, or use the pattern '.*/\*\*/\*"):
+            find_files(paths)
+    assert find_files(f"{tmp_path}/**/*.parquet") == find_files([*names, tmp_path / "z.parquet"]) == names + inner
+    (tmp_path / "a.parquet").symlink_to(tmp_path / "gone.parquet")
+    with pytest.raises(ValueError, match=r"a\.parquet cannot be read: .*No such file"):
+        NCPRegressor(**QUICK).fit_files(f"{tmp_path}/**/*.parquet", target="y")
+
+
 def test_files_are_found_once(tmp_path):
     write(tmp_path, table(), parts=2)
     names = [tmp_path / "part-0.parquet", tmp_path / "part-1.parquet"]
@@ -121,6 +135,8 @@ def test_files_are_found_once(tmp_path):
     for wrong in (None, 3, [None]):
         with pytest.raises(TypeError, match="`paths` must be a path"):
             find_files(wrong)
+    (tmp_path / "notes").mkdir()
+    assert find_files(f"{tmp_path}/[np]*") == names  # folders that a pattern names by chance
     (tmp_path / "more.feather").touch()
     with pytest.raises(ValueError, match=r"more\.feather has another ending"):
         find_files(f"{tmp_path}/*")
