@@ -10,7 +10,7 @@ from torch import Tensor
 from ncprob.candidates import Candidate, Plan, complete, fit_candidates
 from ncprob.coordinates import fold_numbers
 from ncprob.judging import choose, held_out_answers, operator_terms, promises
-from ncprob.lattices import Lattice, Levels, lattice_of
+from ncprob.lattices import Lattice, lattice_of
 from ncprob.model import FittedModel
 from ncprob.networks import check_encoders
 from ncprob.preprocessing import SoftScale
@@ -78,7 +78,7 @@ def _grow_trees(
     """Trees, and the sample with their predictions among its inputs, each row by trees that have not seen it."""
     if not recipe.grows_trees(sample.x):
         return None, sample
-    y = lattice.middles(sample.y) if isinstance(lattice, Levels) else sample.y
+    y = sample.y if lattice is None else lattice.middles(sample.y)
     trees, columns = TreeInputs.fit(sample.x, SoftScale.fit(y)(y), sample.weights, recipe.seed, n_judges)
     return trees, replace(sample, x=torch.cat([sample.x, columns], dim=1))
 

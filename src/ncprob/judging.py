@@ -11,7 +11,6 @@ from ncprob.candidates import Candidate, features_of
 from ncprob.diagnostics import HeldOutAnswers
 from ncprob.distribution import ConditionalDistribution
 from ncprob.guarantees import OperatorTerms, estimate_terms
-from ncprob.lattices import Levels
 from ncprob.model import FittedModel
 from ncprob.pairs import TensorPairs
 from ncprob.preprocessing import robust_center_and_scale
@@ -51,7 +50,7 @@ def choose(candidates: list[Candidate], recipe: Recipe) -> Candidate:
     for candidate in candidates[1:]:
         others = held_out_crps(candidate)
         better = bool(others.mean() < scores.mean())
-        if not isinstance(best.rows.lattice, Levels):
+        if best.rows.lattice is None or not best.rows.lattice.has_levels:
             better = _clearly_lower(others, scores) and bool(others.mean() < (1 - MATERIAL) * scores.mean())
         if better:
             best, scores = candidate, others
