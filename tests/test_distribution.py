@@ -919,6 +919,30 @@ def test_moved_integer_atoms_stay_integers_and_every_answer_agrees():
     np.testing.assert_allclose(d.crps(y), brute)
 
 
+@laws
+@given(distributions(components=(1, 2), located=(True,)), st.integers(0, 1000))
+def test_levels_answer_like_atoms_of_their_chances(d, seed):
+    levels = None if d.lattice is None else d.lattice.levels(0)
+    if levels is None:
+        assert d.support.n_components > 1 or d.average_masses(torch.ones(len(d))) is None
+        return
+    for member in d:
+        masses = member.expectation(lambda y: np.equal.outer(y[:, 0], levels.values.numpy()))[0]
+        support = Support(levels.values, torch.zeros(len(levels.values), 1), torch.tensor(masses))
+        law = ConditionalDistribution(support, torch.zeros(1, 1), export=to_numpy)
+        t = np.random.default_rng(seed).choice(levels.values.numpy(), 5) + np.array([-0.1, -1e-9, 0, 0, 0.1])
+        first = slice(None) if d.support.n_components == 1 else 0
+        for ask in ("cdf", "pdf", "quantile"):
+            points = LEVELS if ask == "quantile" else t
+            own = getattr(member, ask)(points)[0][first]
+            np.testing.assert_allclose(own, getattr(law, ask)(points)[0], rtol=1e-6, atol=1e-12)
+    if d.support.n_components == 1:
+        shares = np.random.default_rng(seed).dirichlet(np.ones(len(d)))
+        values, together = d.average_masses(torch.tensor(shares))
+        expected = [shares @ d.prob(lambda y, v=v: y[:, 0] == v) for v in values.numpy()]
+        np.testing.assert_allclose(together, expected, atol=1e-12)
+
+
 def test_density_of_the_spread_part_survives_a_point_mass():
     rng = np.random.default_rng(0)
     y = np.concatenate([np.zeros(3000), rng.normal(3, 1, 7000)])

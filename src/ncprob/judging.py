@@ -34,15 +34,16 @@ def choose(candidates: list[Candidate], recipe: Recipe) -> Candidate:
     """The candidate with the lowest held-out CRPS; a richer one must be better beyond doubt.
 
     First come residual coordinates, the safer choice; an operator that adds nothing to their mixture is left out, and
-    raw coordinates must be better by more than `MATERIAL`, unless Y takes some values only: such laws have no density.
+    raw coordinates must be better by more than `MATERIAL`, unless Y takes levels only: such laws have no density.
     """
     best = candidates[0]
-    if best.model.residual is None:  # raw coordinates alone
+    if best.model.residual is None and len(candidates) == 1:
         return best
     scores = held_out_crps(best)
     # Of several components the operator alone knows how they depend on each other given x; their CRPS do not show it,
     # and the held-out loss that chose its rank does.
-    if best.base.shape[1] == 1 and recipe.rank is None and any(best.model.ranks):
+    residual = best.model.residual is not None
+    if residual and best.base.shape[1] == 1 and recipe.rank is None and any(best.model.ranks):
         alone = replace(best, model=_without_operator(best.model))
         scores_alone = held_out_crps(alone)
         if not _clearly_lower(scores, scores_alone):

@@ -17,7 +17,9 @@ from ncprob.support import Support
 
 DISCRETE_LEVELS = 64  # targets with at most so many distinct values take these only
 POINT_MASS = 0.05  # and so do targets with so large a share of equal values
-GAP = 0.5  # share of the scores of a value that is left empty
+COUNTS = 16  # but more distinct integers, filling half of their range, none far above the others, may be others too
+FAR_ABOVE = 5  # times the average share of the rows
+GAP = 0.35  # share of the scores of a value that is left empty
 SMALL = 1e-9  # least share of a value: every one has scores of its own, none of them beyond ±6
 
 Points = Float[Tensor, "*points"]
@@ -37,7 +39,7 @@ class Integers:
 
     def spread(self, y: Points, share: Points) -> Points:
         """y + U − ½, U = `share` uniform on [0, 1]."""
-        return y + share - 0.5
+        return y + (share - 0.5)
 
     def values_at(self, points: Points) -> Points:
         """Values of Y whose intervals hold the points."""
@@ -85,7 +87,7 @@ class Levels:
         return cls(atoms.values[:, 0], torch.special.ndtri((shares / shares.sum()).cumsum(0)[:-1]))
 
     def spread(self, y: Points, share: Points) -> Points:
-        """Φ⁻¹(F(y−) + U (F(y) − F(y−))), U uniform on the middle half of [0, 1], where `share` is on the whole.
+        """Φ⁻¹(F(y−) + U (F(y) − F(y−))), U uniform on the middle of [0, 1], where `share` is on the whole.
 
         The gaps between values let smooth densities tell them apart; with none, a law must jump at the edges.
         """
@@ -207,7 +209,7 @@ def spread(y: Float[Tensor, "rows components"], lattice: Lattice | None, seed: i
 
 
 def lattice_of(y: Float[Tensor, "rows components"], weights: Tensor | None = None) -> Lattice | None:
-    """The lattice that targets lie on, if any: the values seen where they are few or often equal, else integers.
+    """The lattice that targets lie on, if any: levels where values are few or often equal, unless they are counts.
 
     Examples
     --------
@@ -221,8 +223,12 @@ def lattice_of(y: Float[Tensor, "rows components"], weights: Tensor | None = Non
 
 
 def _kind_of(column: Float[Tensor, " rows"], weights: Tensor | None) -> Integers | Levels | None:
-    values, counts = column.unique(return_counts=True)
-    few = len(values) <= min(DISCRETE_LEVELS, len(column) // 4)
-    if few or bool(counts.max() >= max(5, POINT_MASS * len(column))):
+    values, rows = column.unique(return_counts=True)
+    n, heaviest = len(column), int(rows.max())
+    integer = bool((column == column.round()).all())
+    filled = len(values) > COUNTS and bool(values[-1] - values[0] < 2 * len(values))
+    if integer and filled and heaviest * len(values) <= FAR_ABOVE * n:
+        return Integers()
+    if len(values) <= min(DISCRETE_LEVELS, n // 4) or heaviest >= max(5, POINT_MASS * n):
         return Levels.fit(column, weights)
-    return Integers() if bool((column == column.round()).all()) else None
+    return Integers() if integer else None
