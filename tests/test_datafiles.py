@@ -91,6 +91,20 @@ def test_weights_text_and_several_targets_beyond_memory(tmp_path):
     assert law.quantile(0.99)[:, 1].max() < 0  # z = −x of rows that count
 
 
+def test_levels_from_files_are_the_only_answers_rare_ones_included(tmp_path):
+    # a sample of 100 rows knows three levels; the rows that train hold others too, which count as the closest
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, 4000)
+    y = np.where(rng.random(4000) < 1e-3, 17.0, (x + 0.5 * rng.normal(size=4000)).round().clip(-1, 1))
+    write(tmp_path, pyarrow.table({"x": x, "y": y}))
+    model = NCPRegressor(**QUICK | {"coordinates": "residual", "max_steps": 60})
+    law = model.fit_files(str(tmp_path / "*.parquet"), "y", sample_rows=100).predict_distribution(
+        pyarrow.table({"x": [-0.9, 0.9]})
+    )
+    assert np.isin(law.sample(50, random_state=0), [-1, 0, 1, 17]).all()
+    assert law.prob((-1.5, -0.5))[0] > 0.5 > 0.2 > law.prob((-1.5, -0.5))[1]  # 0.79 and 0.003
+
+
 def test_a_fit_from_files_goes_on_from_its_checkpoint(tmp_path):
     data = tmp_path / "data"
     data.mkdir()
