@@ -95,7 +95,7 @@ def test_levels_take_the_coordinates_with_the_lower_mean(monkeypatch):
         assert fitted.model.coordinates == coordinates
 
 
-@pytest.mark.parametrize(("factor", "whole"), [(1.049, True), (1.051, False)])
+@pytest.mark.parametrize(("factor", "whole"), [(0.999, True), (1.001, False)])
 def test_raw_coordinates_are_fitted_in_full_only_where_their_pilot_promises_something(
     factor, whole, monkeypatch, tmp_path
 ):
