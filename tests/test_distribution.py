@@ -799,6 +799,9 @@ def test_located_atoms_are_few_and_keep_the_law(d, per_member):
     else:
         drawn, atoms = values.numpy(), member_atoms(d)
         assert all(np.isin(drawn[i, :, k], atoms[i, :, k]).all() for i in range(len(d)) for k in range(q))
+        if q == 1:  # sorted atoms, drawn at even steps
+            t = probes(d)
+            np.testing.assert_allclose((drawn <= t).mean(axis=1), d.cdf(t), atol=1 / per_member + 1e-9)
 
 
 def test_drawn_vector_atoms_differ_between_members_so_that_errors_cancel():
