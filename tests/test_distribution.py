@@ -778,7 +778,7 @@ def test_average_weights_are_those_of_the_mixture(d, seed):
     np.testing.assert_allclose(in_order if order is None else in_order[order], shares @ d.weights(), atol=1e-12)
 
 
-@laws
+@settings(laws, max_examples=200)
 @given(ANY, st.sampled_from([1, 7, 50, 200]))
 def test_located_atoms_are_few_and_keep_the_law(d, per_member):
     values, weights = d.located_atoms(per_member)
@@ -790,11 +790,18 @@ def test_located_atoms_are_few_and_keep_the_law(d, per_member):
     if n_atoms <= per_member:  # all of them
         in_order = d.weights()
         np.testing.assert_allclose(np.sort(weights, axis=1), np.sort(in_order, axis=1), atol=1e-12)
-    if n_atoms <= per_member or q == 1:  # runs are replaced by their mean
+    kinds = (None,) * q if d.lattice is None else d.lattice.components
+    if n_atoms <= per_member or kinds == (None,):  # runs are replaced by their mean
         np.testing.assert_allclose(mean, d.mean().reshape(mean.shape), rtol=1e-9, atol=1e-9 * magnitude(d))
+    elif kinds == (Integers(),):  # and by the integer closest to it
+        np.testing.assert_allclose(mean, d.mean()[:, None], atol=0.5 + 1e-9)
+        assert torch.equal(values, values.round())
     else:
         drawn, atoms = values.numpy(), member_atoms(d)
         assert all(np.isin(drawn[i, :, k], atoms[i, :, k]).all() for i in range(len(d)) for k in range(q))
+        if q == 1:  # sorted atoms, drawn at even steps
+            t = probes(d)
+            np.testing.assert_allclose((drawn <= t).mean(axis=1), d.cdf(t), atol=1 / per_member + 1e-9)
 
 
 def test_drawn_vector_atoms_differ_between_members_so_that_errors_cancel():
@@ -941,6 +948,30 @@ def test_levels_answer_like_atoms_of_their_chances(d, seed):
         values, together = d.average_masses(torch.tensor(shares))
         expected = [shares @ d.prob(lambda y, v=v: y[:, 0] == v) for v in values.numpy()]
         np.testing.assert_allclose(together, expected, atol=1e-12)
+
+
+def on_levels(kinds, location=0.0):
+    """One law whose normal scores are 500 quantiles of N(0, 1) in every component."""
+    scores = torch.tensor(normal_quantiles(500))[:, None].repeat(1, len(kinds))
+    move = affine(torch.full((1, len(kinds)), location, dtype=torch.float64), torch.ones(1, len(kinds)))
+    return ConditionalDistribution(
+        Support(scores, torch.zeros(500, 1)), torch.zeros(1, 1), transport=move, lattice=Lattice(kinds), export=to_numpy
+    )
+
+
+def test_the_densest_levels_make_the_region():
+    edges = torch.special.ndtri(torch.tensor([0.2, 0.7], dtype=torch.float64))
+    law = on_levels((Levels(torch.tensor([0.0, 100.0, 101.0], dtype=torch.float64), edges),))
+    np.testing.assert_array_equal(law.highest_density_region(0.45)[0], [[100, 100]])
+    np.testing.assert_array_equal(law.highest_density_region(0.75)[0], [[100, 100], [101, 101]])
+
+
+def test_a_continuum_beside_levels_keeps_its_digits():
+    # floats near 10¹⁵ are an eighth apart, so values rounded to them have errors of up to 1/16
+    levels = Levels(torch.tensor([0.0, 1.0], dtype=torch.float64), torch.tensor([1e15], dtype=torch.float64))
+    law = on_levels((None, levels), location=1e15)
+    np.testing.assert_allclose(law.std()[0, 0], np.std(normal_quantiles(500)), rtol=1e-9)
+    np.testing.assert_allclose(law.std()[0, 1], 0.5, rtol=0.1)
 
 
 def test_density_of_the_spread_part_survives_a_point_mass():

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from ncprob import NCPRegressor, fitting, judging, networks, optimization, samples, trees
+from ncprob import NCPRegressor, candidates, fitting, judging, networks, optimization, samples, trees
 from ncprob.candidates import Plan
 from ncprob.datasets import TwoRegimes
 from ncprob.fitting import fit_model, marginal_model
@@ -16,6 +16,7 @@ from ncprob.lattices import lattice_of
 from ncprob.optimization import Schedule
 from ncprob.recipe import Recipe
 from ncprob.samples import Rows, Sample
+from ncprob.training import train_operator
 
 FAST = Recipe(
     rank=4,
@@ -181,6 +182,33 @@ def test_trees_join_the_inputs_and_raw_coordinates_are_tried_without_them():
     model = fit_model(Sample(x[:300], levels[:300]), Sample(x[300:], levels[300:]), few, join=True).model
     law = model.distribution(x[:7], 7)
     assert torch.equal(law.quantile([0.1, 0.9]), law.quantile([0.1, 0.9]).round())
+
+
+def test_trees_see_the_order_of_levels_and_their_shares_only(monkeypatch):
+    monkeypatch.setattr(trees, "N_TREES", 30)
+    few, sample = replace(FAST, coordinates="auto", tree_inputs=True), grades(100, 0)
+    far = replace(sample, y=torch.where(sample.y == 1, 1e6, sample.y))
+    first, second = (rows_with_trees(s.x, s.y, few).training.x for s in (sample, far))
+    assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize(
+    ("coordinates", "components", "width", "patience"),
+    [("residual", 1, 16, 5), ("raw", 1, 50, 10), ("residual", 2, 50, 10)],  # 400 rows for 8 at least a function
+)
+def test_an_operator_beside_a_mixture_of_one_component_is_small(coordinates, components, width, patience, monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        candidates,
+        "train_operator",
+        lambda operator, *args, schedule, **rest: (
+            seen.append((operator.rank, schedule.patience)),
+            train_operator(operator, *args, schedule=schedule, **rest),
+        )[1],
+    )
+    sample = replace(TRAINING, y=TRAINING.y.repeat(1, components))
+    fit_model(sample, None, replace(FAST, rank=None, coordinates=coordinates), join=False)
+    assert seen == [(width, patience)]
 
 
 def rows_with_trees(x, y, recipe):

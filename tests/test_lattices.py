@@ -146,6 +146,13 @@ def test_every_component_is_spread_in_its_own_way():
     assert len(middles[:, 2].unique()) == 2
 
 
+def test_components_are_spread_independently():
+    y = tensor(np.tile(np.arange(1000)[:, None] * 3.0, 2))
+    noise = Lattice((Integers(), Integers())).spread(y, seed=0) - y
+    # the correlation of 1,000 independent pairs has a standard error of 0.032
+    assert abs(float(torch.corrcoef(noise.mT)[0, 1])) < 4 * 0.032
+
+
 def test_spreading_follows_the_seed_and_leaves_a_continuum_alone():
     y = mixed()
     lattice = lattice_of(y)

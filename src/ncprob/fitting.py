@@ -34,7 +34,7 @@ def fit_model(
     n = len(training)
     learning = joined(training, held_out) if join and held_out is not None else training
     learning = replace(learning, fold=fold_numbers(len(learning), learning.y.device))
-    lattice = None if recipe.coordinates == "raw" else lattice_of(learning.y, learning.weights)
+    lattice = lattice_of(learning.y, learning.weights)
     trees, learning = _grow_trees(learning, lattice, recipe, n_judges=len(learning) - n)
     training = learning.rows(slice(0, n))
     if held_out is not None:

@@ -40,13 +40,12 @@ def choose(candidates: list[Candidate], recipe: Recipe) -> Candidate:
     raw coordinates must be better by more than `MATERIAL`, unless Y takes levels only: such laws have no density.
     """
     best = candidates[0]
-    if best.model.residual is None and len(candidates) == 1:
+    if best.model.residual is None and len(candidates) == 1:  # else Y has several components
         return best
     scores = held_out_crps(best)
     # Of several components the operator alone knows how they depend on each other given x; their CRPS do not show it,
     # and the held-out loss that chose its rank does.
-    residual = best.model.residual is not None
-    if residual and best.base.shape[1] == 1 and recipe.rank is None and any(best.model.ranks):
+    if best.base.shape[1] == 1 and recipe.rank is None and any(best.model.ranks):
         alone = replace(best, model=_without_operator(best.model))
         scores_alone = held_out_crps(alone)
         if not _clearly_lower(scores, scores_alone):
