@@ -43,6 +43,8 @@ def models() -> list:
         ),
         NCPRegressor(**trees, coordinates="residual").fit(X, X[:, 0]).conformalize(X, X[:, 0]),
         NCPClassifier(**plain).fit(X, X[:, 0] > 0),
+        NCPRegressor(**plain, coordinates="residual").fit(X, np.round(X[:, 0])),  # few values
+        NCPRegressor(**plain, coordinates="residual").fit(X, np.arange(40.0)),  # integers
     ]
 
 

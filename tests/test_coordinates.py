@@ -480,3 +480,14 @@ def test_networks_that_have_diverged_still_give_increasing_finite_maps():
     offsets = model.transport(normal(5, 2, seed=0, dtype=torch.float32)).offsets
     assert torch.isfinite(offsets.square()).all()
     assert (offsets.diff(dim=-1) > 0).all()
+
+
+def test_scores_under_networks_that_have_diverged_are_finite():
+    """The middle of such a law lies at e^90, beside which all values of y are the same."""
+    model = MixtureCoordinates.for_table([Variant(0.0, 0.0)], 1, 2, (8,))
+    with torch.no_grad():
+        means, widths = model.networks.biases[-1].unflatten(-1, (3, 1, -1))[:, :, 1:].unbind(2)
+        means.fill_(90.0)
+        widths.fill_(60.0)
+    x, y = normal(5, 2, seed=0, dtype=torch.float32), torch.tensor([-1e150, -1e9, 0.0, 1e9, 1e150]).double()[:, None]
+    assert torch.isfinite(model.scores(x, y)).all()

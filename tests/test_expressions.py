@@ -109,6 +109,56 @@ def test_any_text_gives_a_condition_or_a_value_error(text):
     assert found.shape == (4,)
 
 
+def numbers(depth):
+    """Text of a number and its value in every row."""
+    leaves = st.one_of(
+        st.sampled_from([("rooms", ROOMS), ("age", AGE), ("`year built`", 2020 - AGE)]),
+        st.integers(0, 20).map(lambda k: (str(k), np.full(4, float(k)))),
+    )
+    if depth == 0:
+        return leaves
+    joined = st.tuples(st.sampled_from("+-*"), numbers(depth - 1), numbers(depth - 1)).map(
+        lambda o: (
+            f"({o[1][0]} {o[0]} {o[2][0]})",
+            {"+": np.add, "-": np.subtract, "*": np.multiply}[o[0]](o[1][1], o[2][1]),
+        )
+    )
+    return st.one_of(leaves, joined)
+
+
+ORDERS = {
+    "<": np.less,
+    "<=": np.less_equal,
+    ">": np.greater,
+    ">=": np.greater_equal,
+    "==": np.equal,
+    "!=": np.not_equal,
+}
+
+
+def conditions(depth):
+    """Text of a condition and the rows that meet it."""
+    compared = st.tuples(st.sampled_from(sorted(ORDERS)), numbers(2), numbers(2)).map(
+        lambda c: (f"{c[1][0]} {c[0]} {c[2][0]}", ORDERS[c[0]](c[1][1], c[2][1]))
+    )
+    named = st.sampled_from(["flat", "house"]).map(lambda kind: (f"kind == '{kind}'", kind == KIND))
+    if depth == 0:
+        return st.one_of(compared, named)
+    inner = conditions(depth - 1)
+    return st.one_of(
+        compared,
+        inner.map(lambda c: (f"not ({c[0]})", ~c[1])),
+        st.tuples(inner, inner).map(lambda c: (f"({c[0][0]}) and ({c[1][0]})", c[0][1] & c[1][1])),
+        st.tuples(inner, inner).map(lambda c: (f"({c[0][0]}) or ({c[1][0]})", c[0][1] | c[1][1])),
+    )
+
+
+@given(conditions(3))
+def test_any_condition_means_what_it_says(condition):
+    text, expected = condition
+    np.testing.assert_array_equal(Condition.parse(text)(COLUMNS), expected)
+
+
 def test_odd_letters():
     with pytest.raises(ValueError, match="the letter ʘ is not allowed"):
         Condition.parse("ʘ9 > 1")

@@ -82,11 +82,7 @@ few_examples = settings(
 )
 
 
-@few_examples
-@given(tables(), ways_to_fit())
-def test_every_answer_is_a_number_and_a_law(data, options):
-    X, y, weights = data
-    model = fitted(quick(**options), X, y, weights)
+def assert_answers_are_laws(model, X, y):
     law = model.predict_distribution(X)
     n, q = len(X), 1 if y.ndim == 1 else y.shape[1]
 
@@ -113,6 +109,22 @@ def test_every_answer_is_a_number_and_a_law(data, options):
     eigenvalues = np.linalg.eigvalsh(cov / np.where(largest > 0, largest, 1.0))
     assert (eigenvalues >= -1e-9).all()
     assert "held-out rows" in str(model.diagnostics())
+
+
+@few_examples
+@given(tables(), ways_to_fit())
+def test_every_answer_is_a_number_and_a_law(data, options):
+    X, y, weights = data
+    assert_answers_are_laws(fitted(quick(**options), X, y, weights), X, y)
+
+
+@settings(few_examples, max_examples=8)
+@given(tables(columns=(1, 200), rows=(2, 16, 600, 5000)), ways_to_fit())
+def test_every_answer_of_wide_and_long_tables_too(data, options):
+    X, y, weights = data
+    model = fitted(quick(**options), X, y, weights)
+    rows = slice(0, len(X), max(1, len(X) // 100))
+    assert_answers_are_laws(model, X[rows], y[rows])
 
 
 @few_examples

@@ -2,16 +2,18 @@
 
 import ast
 import gzip
+import os
+import random
 from pathlib import Path
 
 import numpy as np
 import pytest
-from fuzz_load import SLOWEST, fuzz
+from fuzz_load import SLOWEST, damaged, fuzz
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ncprob.expressions import Condition
-from ncprob.tables import read_table
+from ncprob.tables import read_table, write_table
 
 SOURCE = Path(__file__).parent.parent / "src" / "ncprob"
 # Code in data, programs beside this one, other machines.
@@ -111,7 +113,9 @@ def test_mutated_models_are_refused_or_answer():
     assert slowest < SLOWEST
 
 
-many = settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+# `make fuzz` asks for 10,000 of each.
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "150"))
+many = settings(max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 COLUMNS = {"rooms": np.array([1.0, 2.0, 3.0]), "kind": np.array(["flat", "house", "flat"], dtype=object)}
 WORDS = [
     *[
@@ -226,3 +230,29 @@ def test_any_bytes_called_gz_or_parquet_give_a_value_error(tmp_path_factory, con
             read_columns(path)
         except ValueError:
             continue
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    """Files of one good table, by ending."""
+    columns = {
+        "rooms": np.arange(20.0),
+        "year": np.arange(1990, 2010),
+        "kind": np.array(["flat", "house"] * 10, dtype=object),
+    }
+    files = {ending: tmp_path_factory.mktemp("good") / f"table.{ending}" for ending in ("csv", "csv.gz", "parquet")}
+    for path in files.values():
+        write_table(columns, str(path))
+        assert read_columns(path).names == list(columns)
+    return files
+
+
+@many
+@given(st.sampled_from(["csv", "csv.gz", "parquet"]), st.integers(0, 10**9))
+def test_a_damaged_table_is_read_or_refused_by_a_value_error(tables, ending, seed):
+    path = tables[ending].with_name(f"damaged.{ending}")
+    path.write_bytes(damaged(tables[ending].read_bytes(), random.Random(seed)))
+    try:
+        read_columns(path)
+    except ValueError:
+        return

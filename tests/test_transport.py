@@ -6,6 +6,7 @@ from helpers import affine, generator, normal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ncprob.preprocessing import LARGEST
 from ncprob.transport import Transport
 
 fixed = settings(max_examples=50, deadline=None, derandomize=True)
@@ -155,3 +156,24 @@ def test_offsets_keep_their_digits_far_from_zero():
     torch.testing.assert_close(map_.offsets_at(base), 1e-3 * base, rtol=1e-12, atol=0)
     torch.testing.assert_close(map_.slope(base), torch.full_like(base, 1e-3), rtol=1e-12, atol=0)
     assert map_.from_base(base).eq(1e15).all()
+
+
+@pytest.mark.parametrize("members", [1, 2])
+def test_atoms_however_far_out_have_values_whose_squares_are_numbers(members):
+    map_ = affine(torch.zeros(2, 1, 1, dtype=torch.float64)[:, 0], torch.full((2, 1), 1e140, dtype=torch.float64))
+    base = torch.tensor([-1e15, 0.0, 2.0, 1e15], dtype=torch.float64).expand(members, 1, -1)
+    expected = torch.tensor([-LARGEST, 0.0, 2e140, LARGEST], dtype=torch.float64)
+    torch.testing.assert_close(map_.from_base(base), expected.expand(2, 1, -1))
+
+
+def test_where_an_outer_piece_is_flat_values_are_before_or_behind_it():
+    """Offsets of values that lie close together are equal where the anchor is 10⁴⁰: 0/0 is no score."""
+    for flat, side in (([-1e40, -1e40, 0.0, 1.0], -1), ([-1.0, 0.0, 1e40, 1e40], 1)):
+        map_ = Transport(
+            torch.arange(4.0, dtype=torch.float64),
+            torch.tensor([[1e40]], dtype=torch.float64),
+            torch.tensor([[flat]], dtype=torch.float64),
+        )
+        at, beyond = map_.to_base(1e40 * (1 + side * torch.tensor([[[1.0, 1.5]]], dtype=torch.float64)))[0, 0]
+        assert at in ((0.0,) if side < 0 else (2.0,))
+        assert side * beyond > 1e100

@@ -43,6 +43,7 @@ JUDGES = 2**17  # rows that stop training and pool the variants: more would take
 # between their quantiles, be it a gap between two modes: they are dense where the mass is.
 KNOTS = (*(0.01 * k for k in range(200)), *(2 + k / 16 for k in range(41)))
 OUTER_KNOTS = (6.0, 8.0, 12.0)  # where the table goes on, along its slope over the last eight knots
+FARTHEST = 1e15  # a score that is further out says no more, and would not stay finite
 MAX_EXTENSION = 20.0  # soft-scaled units: a factor of 5e8 in a logarithmic tail
 
 
@@ -285,7 +286,7 @@ class MixtureCoordinates(nn.Module):
             far = (found.abs() > KNOTS[-1]).any(dim=1)
             if bool(far.any()):
                 table = Transport(_knots(found.device), *self._table(*(part[far] for part in mixtures)))
-                found[far] = table.to_base(at[far][:, :, None])[:, :, 0]
+                found[far] = table.to_base(at[far][:, :, None])[:, :, 0].clamp(-FARTHEST, FARTHEST)
             return found
 
         return torch.cat(self._by_rows(scores, x, fold))

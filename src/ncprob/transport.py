@@ -8,12 +8,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from ncprob.preprocessing import LARGEST
+
 
 class Transport:
     """y = anchor + h(b): h piecewise linear and increasing, given by its values at knots that all members share.
 
-    Beyond the outer knots h goes on with the slope of its last piece. Values are kept relative to an anchor, so that
-    spreads do not lose digits to a large location.
+    Beyond the outer knots h goes on with the slope of its last piece, up to ±`LARGEST`: no answer overflows. Values
+    are kept relative to an anchor, so that spreads do not lose digits to a large location.
 
     Parameters
     ----------
@@ -60,8 +62,10 @@ class Transport:
                 _between(self.offsets[:, k, piece[0, k]], self.offsets[:, k, piece[0, k] + 1], share[0, k])
                 for k in range(base.shape[1])
             ]
-            return torch.stack(parts, dim=1)
-        return _between(self.offsets.gather(2, piece), self.offsets.gather(2, piece + 1), share)
+            offsets = torch.stack(parts, dim=1)
+        else:
+            offsets = _between(self.offsets.gather(2, piece), self.offsets.gather(2, piece + 1), share)
+        return offsets.clamp_(-LARGEST, LARGEST)
 
     def from_base(self, base: Float[Tensor, "members_or_1 components points"]) -> Tensor:
         """Values of Y at base points."""
@@ -74,7 +78,8 @@ class Transport:
         piece = (torch.searchsorted(self.offsets, target) - 1).clamp(0, last)
         low, high = self.offsets.gather(2, piece), self.offsets.gather(2, piece + 1)
         width = self.knots[piece + 1] - self.knots[piece]
-        return self.knots[piece] + width * ((target - low) / (high - low))
+        step = (high - low).clamp(min=torch.finfo(high.dtype).tiny)  # an outer piece is flat where the anchor is huge
+        return self.knots[piece] + width * ((target - low) / step)
 
     def slope(self, base: Float[Tensor, "members components points"]) -> Tensor:
         """dy/db at base points, continuous: central differences at the knots, linear between them."""
