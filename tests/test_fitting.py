@@ -86,13 +86,19 @@ def grades(n, seed):
     return replace(sample, y=sample.y.round().clamp(-1, 1))
 
 
-def test_levels_take_the_coordinates_with_the_lower_mean(monkeypatch):
+def test_few_levels_take_the_coordinates_with_the_lower_mean(monkeypatch):
     scores = torch.rand(100, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    for gain, coordinates in ((0.001, "raw"), (-0.001, "residual")):  # no density to lose: the slightest gain decides
+    zeros = replace(TRAINING, y=TRAINING.y.clamp(min=0))  # a density above zero
+    for target, gain, coordinates in (
+        (grades(300, 0), 0.001, "raw"),  # no density to lose: the slightest gain decides
+        (grades(300, 0), -0.001, "residual"),
+        (zeros, 0.001, "residual"),
+        (zeros, 0.02, "raw"),
+    ):
         monkeypatch.setattr(
             judging, "held_out_crps", lambda c, gain=gain: (1 - gain * (c.model.residual is None)) * scores
         )
-        fitted = fit_model(grades(300, 0), grades(100, 1), replace(FAST, coordinates="auto"), join=False)
+        fitted = fit_model(target, grades(100, 1), replace(FAST, coordinates="auto"), join=False)
         assert fitted.model.coordinates == coordinates
 
 

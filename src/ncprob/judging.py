@@ -37,7 +37,7 @@ def choose(candidates: list[Candidate], recipe: Recipe) -> Candidate:
     """The candidate with the lowest held-out CRPS; a richer one must be better beyond doubt.
 
     First come residual coordinates, the safer choice; an operator that adds nothing to their mixture is left out, and
-    raw coordinates must be better by more than `MATERIAL`, unless Y takes levels only: such laws have no density.
+    raw coordinates must be better by more than `MATERIAL`, unless Y takes few values: such laws have no density.
     """
     best = candidates[0]
     if best.model.residual is None and len(candidates) == 1:  # else Y has several components
@@ -53,7 +53,8 @@ def choose(candidates: list[Candidate], recipe: Recipe) -> Candidate:
     for candidate in candidates[1:]:
         others = held_out_crps(candidate)
         better = bool(others.mean() < scores.mean())
-        if best.rows.lattice is None or not best.rows.lattice.has_levels:
+        lattice = best.rows.lattice
+        if best.model.residual is not None and (lattice is None or not lattice.has_few_values):
             better = _clearly_lower(others, scores) and bool(others.mean() < (1 - MATERIAL) * scores.mean())
         if better:
             best, scores = candidate, others

@@ -154,6 +154,11 @@ class Lattice:
         """Whether any component lies on levels."""
         return any(isinstance(kind, Levels) for kind in self.components)
 
+    @property
+    def has_few_values(self) -> bool:
+        """Whether all components take few values: Y has no density anywhere."""
+        return all(isinstance(kind, Levels) and len(kind.values) <= DISCRETE_LEVELS for kind in self.components)
+
     def discrete(self, device: torch.device) -> Tensor:
         """Mask of the components that lie on no continuum."""
         return torch.tensor([kind is not None for kind in self.components], device=device)
