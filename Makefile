@@ -34,9 +34,10 @@ test-slow: $(STAMP)  ## statistical tests over many simulated data sets
 test-faults: $(STAMP)  ## kill fits and saves at random moments, fill the disk, take rights away: nothing may be lost
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m faults -n 0 -s
 
-fuzz: $(STAMP)  ## 10,000 each of mutated model files, conditions and tables: refused by a ValueError, or harmless
+fuzz: $(STAMP)  ## 10,000 each of mutated models, conditions and tables, refused or harmless; 300 random fits for each invariant
 	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz_load.py
 	FUZZ_EXAMPLES=10000 OMP_NUM_THREADS=1 $(BIN)/pytest tests/test_security.py -n 0 -k "any_ or damaged"
+	FUZZ_FITS=300 OMP_NUM_THREADS=1 $(BIN)/pytest tests/test_invariants.py -n 0
 
 coverage: $(STAMP)  ## lines of src that the tests run, processes they start included; fails below 95 %
 	rm -f .coverage .coverage.*
