@@ -18,9 +18,6 @@ import json
 import os
 import platform
 import queue
-import signal
-import subprocess
-import sys
 import tempfile
 import time
 import warnings
@@ -32,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.accelerator import processor
+from benchmarks.children import Children, Failed, TookTooLong
 from benchmarks.records import RESULTS, Records
 
 Array = NDArray[np.float64]
@@ -256,8 +254,7 @@ class Runner:
         self._free: queue.Queue[list[int]] = queue.Queue()
         for slot in cores:
             self._free.put(slot)
-        self._alive: set[subprocess.Popen[str]] = set()
-        self._stopped = False
+        self._children = Children()
 
     def chain(self, points: list[Point]) -> None:
         """Points of one method along one axis, from small to large, until one fails."""
@@ -265,9 +262,9 @@ class Runner:
         failed = ""
         for point in points:
             known = done.get((point.axis, point.method, str(point.value)))
-            if known is None and not self._stopped:
+            if known is None and not self._children.stopped:
                 known = {"error": f"not tried: {failed}"} if failed else self._run(point)
-                if self._stopped:
+                if known is None:
                     return
                 facts = point._asdict() | point.sizes() | {"machine": self.machine} | known
                 facts["limit"] = self._limit(point)
@@ -280,40 +277,23 @@ class Runner:
         """Seconds of a point: ours or a rival's."""
         return self.limits[not point.ours]
 
-    def _run(self, point: Point) -> dict[str, Any]:
+    def _run(self, point: Point) -> dict[str, Any] | None:
         slot = self._free.get()
-        names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-        process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.costs", "--point", json.dumps([*point, self.options, slot])],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=Path(__file__).parent.parent,
-            env=os.environ | dict.fromkeys(names, str(len(slot))) | {"CUDA_VISIBLE_DEVICES": ""},
-        )
-        self._alive.add(process)
+        command = ["benchmarks.costs", "--point", json.dumps([*point, self.options, slot])]
         facts = {"cores": len(slot)}
         try:
-            output, errors = process.communicate(timeout=self._limit(point))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
-            return facts | {"error": f"stopped after {self._limit(point):g} s, the limit"}
+            found = self._children.run(command, len(slot), self._limit(point), {"CUDA_VISIBLE_DEVICES": ""})
+        except TookTooLong as error:
+            return facts | {"error": str(error)}
+        except Failed as error:
+            return facts | {"error": f"failed: {error}"}
         finally:
-            self._alive.discard(process)
             self._free.put(slot)
-        if process.returncode == 0:
-            return facts | json.loads(output.splitlines()[-1])
-        last = next((line for line in reversed(errors.splitlines()) if line.strip()), "no message")
-        if process.returncode < 0:
-            last = f"killed by {signal.Signals(-process.returncode).name}"
-        return facts | {"error": f"failed: {last}"}
+        return None if found is None else facts | found
 
     def stop(self) -> None:
         """End what is under way; it leaves no line."""
-        self._stopped = True
-        for process in list(self._alive):
-            process.kill()
+        self._children.stop()
 
 
 def _headline(facts: dict[str, Any]) -> str:

@@ -16,10 +16,9 @@ from pathlib import Path
 import torch
 
 from benchmarks import bands, dynamics, experiments, laws, report
-from benchmarks.records import RESULTS, Records
+from benchmarks.records import CHECKOUT, RESULTS, Records
 from benchmarks.runner import DEFAULT_TIMEOUT, Run, Workers, cores, execute, missing, planned, stop_on_termination
 from benchmarks.suites import PAPER, QUICK, SUITES
-from benchmarks.tasks import CHECKOUT
 
 QUICK_RESULTS = CHECKOUT / "paper-quick"
 CURVES = {"laws": laws.EXPERIMENT, "bands": bands.EXPERIMENT, "dynamics": dynamics.EXPERIMENT}

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
-RESULTS = Path(__file__).parent / "results"
+CHECKOUT = Path(__file__).resolve().parent.parent
+RESULTS = CHECKOUT / "benchmarks" / "results"
 COLUMNS = ["method", "dataset", "n", "seed", "ks", "ks_paper", "crps", "fit_seconds", "predict_seconds", "peak_mb"]
 COLUMNS += ["settings", "version"]
 COLUMNS += ["pinball", "coverage90", "width90", "coverage_by_fifth", "ks_bulk", "hellinger", "kl", "js", "tv", "w1"]

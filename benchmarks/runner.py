@@ -15,12 +15,10 @@ import argparse
 import json
 import os
 import signal
-import subprocess
 import sys
-import threading
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -28,6 +26,7 @@ from typing import Any, NamedTuple
 from tqdm import tqdm
 
 from benchmarks import methods, tasks
+from benchmarks.children import Children, Failed, TookTooLong
 from benchmarks.records import RESULTS, Records, Row
 from benchmarks.suites import SUITES, Suite
 
@@ -63,53 +62,25 @@ class Workers:
     timeout: float
     options: dict[str, Any]
     threads: int = 0  # of each process; 0 shares the cores evenly
+    children: Children = field(default_factory=Children)
 
     def __post_init__(self) -> None:
-        self._alive: set[subprocess.Popen[str]] = set()
-        self._stopped = threading.Event()
         self.threads = self.threads or max(1, cores() // self.jobs)
 
     def run(self, run: Run) -> dict[str, Any] | None:
         """Scores of one run, or the text of its error; None if the benchmark was stopped meanwhile."""
-        if self._stopped.is_set():
-            return None
         request = {"method": run.method, "dataset": run.dataset, "n": run.n, "seed": run.seed}
         request["options"] = run.options | self.options
-        names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-        process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.one_run", json.dumps(request)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=tasks.CHECKOUT,
-            env=os.environ | dict.fromkeys(names, str(self.threads)),
-        )
-        self._alive.add(process)
         facts = run.facts() | {"threads": self.threads}
         try:
-            output, errors = process.communicate(timeout=self.timeout)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
-            return facts | {"error": f"stopped after {self.timeout:g} s, the limit"}
-        finally:
-            self._alive.discard(process)
-        if self._stopped.is_set():
-            return None
-        return facts | (json.loads(output.splitlines()[-1]) if process.returncode == 0 else _failure(process, errors))
+            found = self.children.run(["benchmarks.one_run", json.dumps(request)], self.threads, self.timeout)
+        except (TookTooLong, Failed) as error:
+            return facts | {"error": str(error)}
+        return None if found is None else facts | found
 
     def stop(self) -> None:
         """End all processes under way; their runs leave no line."""
-        self._stopped.set()
-        for process in list(self._alive):
-            process.kill()
-
-
-def _failure(process: subprocess.Popen[str], errors: str) -> dict[str, str]:
-    last = next((line for line in reversed(errors.splitlines()) if line.strip()), "no message")
-    if process.returncode < 0:
-        last = f"killed by {signal.Signals(-process.returncode).name}: {last}"
-    return {"error": last}
+        self.children.stop()
 
 
 def cores() -> int:

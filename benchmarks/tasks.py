@@ -19,13 +19,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from benchmarks.records import CHECKOUT
 from ncprob import datasets
 
 Array = NDArray[np.float64]
 
 TEST_ROWS = VALIDATION_ROWS = 1000
 TEST_FRACTION = 0.1
-CHECKOUT = Path(__file__).resolve().parent.parent
 
 
 @dataclass(frozen=True)

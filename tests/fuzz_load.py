@@ -38,6 +38,9 @@ def models() -> list:
     return [
         NCPRegressor(**plain, coordinates="raw").fit(X, X[:, 0]),
         NCPRegressor(**plain, coordinates="residual").fit(X, X),
+        NCPRegressor(**plain, coordinates="residual").fit(
+            X, np.column_stack([X[:, 0].round(), X[:, 1], np.arange(40)])
+        ),
         NCPRegressor(**trees, coordinates="residual").fit(X, X[:, 0]).conformalize(X, X[:, 0]),
         NCPClassifier(**plain).fit(X, X[:, 0] > 0),
         NCPRegressor(**plain, coordinates="residual").fit(X, np.round(X[:, 0])),  # few values

@@ -156,6 +156,7 @@ def main(folder):
 
     few, equal = gaussian_pairs(2), gaussian_pairs(20)
     uneven = DataLoader(TensorDataset(*gaussian_pairs(20 + 20 * rank)), batch_size=4)
+    none = DataLoader(TensorDataset(*gaussian_pairs(20, seed=rank)), batch_size=10 + 20 * (rank == 1), drop_last=True)
     held = equal if rank < 2 else None
     found["errors"] = {
         "few rows": holding(few, "same"),
@@ -165,6 +166,7 @@ def main(folder):
         "empty": holding(part(equal, rank, (10, 0, 10)), "own"),
         "loader": holding(DataLoader(TensorDataset(*equal)), "same"),
         "uneven loaders": holding(uneven, "own"),
+        "no batch": holding(none, "own"),
         "seed": message_of(lambda: trained("covariance", random_state=rank // 2)),
         "validation": message_of(lambda: train(double_operator(), equal, validation_pairs=held, **QUICK)),
         "bad checkpoint": message_of(lambda: trained("covariance", checkpoint=f"{folder}/bad")),

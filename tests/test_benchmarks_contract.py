@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ pytest.importorskip("matplotlib")
 sys.path.insert(0, str(Path(__file__).parent.parent))  # benchmarks are run from the checkout, not installed
 
 from benchmarks import methods, one_run, paper, report, runner, tasks  # noqa: E402
+from benchmarks.children import Children, Failed  # noqa: E402
 from benchmarks.experiments import Truth  # noqa: E402
 from benchmarks.methods.ablation import REPLACED  # noqa: E402
 from benchmarks.methods.base import with_tails  # noqa: E402
@@ -409,6 +411,23 @@ def test_a_failed_run_leaves_its_error_and_the_others_go_on(tmp_path):
 def test_a_run_that_takes_too_long_is_stopped(tmp_path):
     assert runner.main(quick_arguments(tmp_path / "r.csv", "--timeout", "0.2")) == 1
     assert "limit" in rows_of(tmp_path / "r.csv")[0]["error"]
+
+
+def test_a_process_that_is_killed_from_outside_is_told_from_one_of_a_benchmark_that_was_stopped():
+    def run(statement):
+        return children.run(["timeit", "-n", "1", "-r", "1", statement], threads=1, limit=60)
+
+    children = Children()
+    with pytest.raises(Failed, match="killed by SIGKILL: no message"):
+        run("import os; os.kill(os.getpid(), 9)")
+    start = time.monotonic()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(run, "import time; time.sleep(50)")
+        time.sleep(0.5)
+        children.stop()
+        assert waiting.result() is None
+    assert run("pass") is None  # none is started any more
+    assert time.monotonic() - start < 30
 
 
 def test_a_killed_benchmark_goes_on(tmp_path):

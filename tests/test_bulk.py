@@ -265,7 +265,7 @@ def test_another_model_is_not_mixed_in(model, files, tmp_path):
 def test_a_model_replaced_meanwhile_stops_at_once(model, files, tmp_path, monkeypatch):
     answers = iter(["a", "a", "b"])  # when asked, when columns are checked, when the first part is predicted
     monkeypatch.setattr(bulk.storage, "checksum", lambda path: next(answers))
-    monkeypatch.setattr(bulk, "_loaded", bulk._loaded.__wrapped__)
+    monkeypatch.setattr(bulk, "loaded", bulk.loaded.__wrapped__)
     with pytest.raises(RuntimeError, match=r"0\.parquet was not predicted: the model .* was replaced meanwhile"):
         predict_files(model, files, tmp_path / "out", mean=True)
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ncprob.calibration import CELLS, KINDS, METHODS, ConformalCalibrator, _narrowest, _uncrossed, conformal_quantile
 from ncprob.distribution import ConditionalDistribution
+from ncprob.lattices import Lattice, Levels
 from ncprob.support import Support
 
 fixed = settings(max_examples=40, deadline=None, derandomize=True)
@@ -33,6 +34,13 @@ def tilted_law(n, seed, n_atoms=300, q=1, located=False):
     features = torch.sin(2 * atoms[:, :1])
     moved = affine(normal(n, q, seed=seed + 2), normal(n, q, seed=seed + 3).exp()) if located else None
     return ConditionalDistribution(Support(atoms, features), left, transport=moved)
+
+
+def law_on_levels(n, values=(0.0, 1.0, 5.0), **options):
+    """The same, moved, with a few levels in place of a continuum."""
+    law = tilted_law(n, located=True, **options)
+    levels = Levels(torch.tensor(values, dtype=torch.float64), torch.linspace(-0.5, 0.5, len(values) - 1).double())
+    return ConditionalDistribution(law.support, law.left, transport=law.transport, lattice=Lattice((levels,)))
 
 
 def contains(interval, y):
@@ -92,6 +100,21 @@ def test_leave_one_out_coverage_holds_exactly(method, kind, located):
     share = np.mean(covered, axis=0)
     assert (share >= coverages).all()
     assert (share[1:] <= np.array(coverages[1:]) + 0.1).all()  # and not much more, where no ties blur it
+
+
+@pytest.mark.parametrize(("method", "kind"), METHOD_AND_KIND)
+@pytest.mark.parametrize("last", [5.0, 7.0])  # a level, and none
+def test_leave_one_out_coverage_holds_on_levels_and_ends_are_levels(method, kind, last):
+    law = law_on_levels(25, seed=3)
+    y = torch.tensor([0.0, 1.0, 5.0, 0.0, last], dtype=torch.float64).repeat(5)
+    covered = []
+    for i in range(25):
+        others = [j for j in range(25) if j != i]
+        answer = ConformalCalibrator(law[others], y[others], method=method).interval(law[i], 0.8, kind)[0]
+        covered.append(bool(contains(answer, y[i])))
+        if method == "pit" and last == 5.0:
+            assert set(answer.tolist()) <= {0.0, 1.0, 5.0}
+    assert np.mean(covered) >= 0.8
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -324,3 +347,10 @@ def test_the_narrowest_width_is_a_thousandth_of_the_spread_in_any_unit(unit):
     """Atoms at levels of N(0, 1): IQR/1.349 is one, but for their steps."""
     found = _narrowest(gaussian_law(3, n_atoms=2000, sd=unit))
     torch.testing.assert_close(found, torch.full((3, 1), 1e-3 * unit).double(), rtol=2e-3, atol=0)
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-6, 1e6])
+def test_the_narrowest_width_on_levels_is_that_of_the_levels(unit):
+    """However wide their scores are: the interquartile range of 0, 1, 2, 3, 4 is 2."""
+    found = _narrowest(law_on_levels(3, values=[k * unit for k in range(5)], seed=0))
+    torch.testing.assert_close(found, torch.full((3, 1), 1e-3 * unit * 2 / 1.3489795).double())

@@ -4,7 +4,10 @@ import gzip
 import importlib.util
 import json
 import os
+import subprocess
+import sys
 import types
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -133,7 +136,7 @@ def test_one_row_to_score_on_has_no_r2(tmp_path, work):
     (work / "one.csv").write_text("\n".join(homes(60, seed=9).splitlines()[:2]))
     words = ("--target", "price", "--drop", "id", "--out", tmp_path / "m", "--test", "one.csv", *FAST)
     told = run("fit", "homes.csv", *words).stdout
-    assert "one.csv (1 rows): price CRPS" in told
+    assert "one.csv (1 row): price CRPS" in told
     assert "R² needs two rows" in told
     assert "nan" not in told
 
@@ -332,7 +335,7 @@ def test_predict_many_files_to_a_directory(work, tmp_path):
         "--out", tmp_path / "out",
     )  # fmt: skip
     assert run(*words).stdout.startswith("150 rows in 2 files, in ")
-    assert run(*words).stdout.startswith("150 rows in 2 files, 2 of them were there, in ")
+    assert run(*words).stdout.startswith("150 rows in 2 files, 2 of them there before, in ")
     assert "another question" in refused(*words, "--std")
     found = pq.read_table(tmp_path / "out")
     assert found.column_names == ["id", "price_mean", "price_cdf_-1.0", "price_cdf_20.0"]
@@ -550,6 +553,17 @@ def test_truth_values_written_by_pandas(tmp_path):
     NCPRegressor(max_steps=20, coordinates="raw", random_state=0).fit(X, X["x"]).save(tmp_path / "m")
     lines = run("predict", tmp_path / "m", "-", "--mean", text=X.head(3).to_csv(index=False)).stdout.splitlines()
     assert len(lines) == 4
+
+
+def test_the_module_is_the_command():
+    def called(*words):
+        command, checkout = [sys.executable, "-m", "ncprob", *words], Path(__file__).parent.parent
+        return subprocess.run(command, cwd=checkout, capture_output=True, text=True)
+
+    assert called("--version").stdout == f"ncprob {__version__}\n"
+    wrong = called("info", "nowhere")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert wrong.stderr == refused("info", "nowhere") + "\n"
 
 
 def test_help_has_examples():

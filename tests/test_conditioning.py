@@ -98,6 +98,24 @@ def test_a_set_is_answered_as_the_average_of_its_rows(A, small):
     )
 
 
+@pytest.mark.parametrize("n", [480, 3000])  # all laws, and those of representatives
+def test_chances_of_levels_are_averaged_exactly(n):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (n, 1))
+    y = np.array([0.0, 1.0, 100.0])[np.searchsorted([-0.5, 0.5], X[:, 0] + 0.5 * rng.normal(size=n))]
+    model = regressor(coordinates="residual", max_steps=20).fit(X, y)
+    law, points = model.given(lambda x: x[:, 0] > -0.2), model.predict_distribution(X[X[:, 0] > -0.2])
+    assert law.atoms.tolist() == [0.0, 1.0, 100.0]
+    # representatives: one of every three of 1,800 rows along x, each within half a step of those that it stands for
+    tolerance = 1e-9 if n == 480 else 0.002
+    np.testing.assert_allclose(law.cdf([0.0, 1.0, 50.0])[0], points.cdf([0.0, 1.0, 50.0]).mean(axis=0), atol=tolerance)
+    np.testing.assert_allclose(law.mean(), [points.mean().mean()], atol=100 * tolerance)
+    some = X[:, 0] > 0.4
+    back = model.given_target((0.5, 200.0)).prob(lambda x: x[:, 0] > 0.4)
+    above = model.predict_distribution(X).prob((0.5, 200.0))
+    np.testing.assert_allclose(back, [above[some].sum() / above.sum()], atol=1e-9)
+
+
 def test_the_square_is_averaged_too(small):
     # joining replaces atoms by their mean, which loses the variance inside a bin: at most (range / 3840 bins)² and the
     # single atoms of the tails lose nothing

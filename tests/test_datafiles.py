@@ -91,6 +91,20 @@ def test_weights_text_and_several_targets_beyond_memory(tmp_path):
     assert law.quantile(0.99)[:, 1].max() < 0  # z = −x of rows that count
 
 
+def test_levels_from_files_are_the_only_answers_rare_ones_included(tmp_path):
+    # a sample of 100 rows knows three levels; the rows that train hold others too, which count as the closest
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, 4000)
+    y = np.where(rng.random(4000) < 1e-3, 17.0, (x + 0.5 * rng.normal(size=4000)).round().clip(-1, 1))
+    write(tmp_path, pyarrow.table({"x": x, "y": y}))
+    model = NCPRegressor(**QUICK | {"coordinates": "residual", "max_steps": 60})
+    law = model.fit_files(str(tmp_path / "*.parquet"), "y", sample_rows=100).predict_distribution(
+        pyarrow.table({"x": [-0.9, 0.9]})
+    )
+    assert np.isin(law.sample(50, random_state=0), [-1, 0, 1, 17]).all()
+    assert law.prob((-1.5, -0.5))[0] > 0.5 > 0.2 > law.prob((-1.5, -0.5))[1]  # 0.79 and 0.003
+
+
 def test_a_fit_from_files_goes_on_from_its_checkpoint(tmp_path):
     data = tmp_path / "data"
     data.mkdir()
@@ -108,6 +122,20 @@ def test_a_fit_from_files_goes_on_from_its_checkpoint(tmp_path):
 # ---------------------------------------------------------------- mistakes
 
 
+def test_no_file_is_passed_over_in_silence(tmp_path):
+    """A table that other programs wrote as a folder, and a link to a file that is gone."""
+    names = [write(tmp_path, table(), parts=1) / "part-0.parquet"]
+    (tmp_path / "z.parquet").mkdir()
+    inner = [write(tmp_path / "z.parquet", table(), parts=1) / "part-0.parquet"]
+    for paths in (tmp_path, f"{tmp_path}/*.parquet"):
+        with pytest.raises(ValueError, match=r"z\.parquet is a directory\. Name it, or use the pattern '.*/\*\*/\*"):
+            find_files(paths)
+    assert find_files(f"{tmp_path}/**/*.parquet") == find_files([*names, tmp_path / "z.parquet"]) == names + inner
+    (tmp_path / "a.parquet").symlink_to(tmp_path / "gone.parquet")
+    with pytest.raises(ValueError, match=r"a\.parquet cannot be read: .*No such file"):
+        NCPRegressor(**QUICK).fit_files(f"{tmp_path}/**/*.parquet", target="y")
+
+
 def test_files_are_found_once(tmp_path):
     write(tmp_path, table(), parts=2)
     names = [tmp_path / "part-0.parquet", tmp_path / "part-1.parquet"]
@@ -121,6 +149,8 @@ def test_files_are_found_once(tmp_path):
     for wrong in (None, 3, [None]):
         with pytest.raises(TypeError, match="`paths` must be a path"):
             find_files(wrong)
+    (tmp_path / "notes").mkdir()
+    assert find_files(f"{tmp_path}/[np]*") == names  # folders that a pattern names by chance
     (tmp_path / "more.feather").touch()
     with pytest.raises(ValueError, match=r"more\.feather has another ending"):
         find_files(f"{tmp_path}/*")

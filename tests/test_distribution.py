@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from ncprob import Box, ConditionalDistribution, distribution, support
-from ncprob.lattices import Integers
+from ncprob.lattices import Integers, Lattice, Levels
 from ncprob.support import Support
 
 laws = settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -36,6 +36,14 @@ def atoms_of(kind, shape, rng):
     return rng.normal(size=shape)
 
 
+def levels_near(location, rng):
+    """A few levels of any scale, with edges where members lie."""
+    count = rng.integers(1, 9)
+    values = np.unique(rng.normal(size=count) * 10.0 ** rng.integers(-3, 4))
+    edges = np.sort(rng.choice(location, count - 1) + rng.normal(size=count - 1))
+    return Levels(torch.tensor(values), torch.tensor(edges))
+
+
 @st.composite
 def distributions(draw, components=(1,), located=(False, True)):
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
@@ -53,6 +61,9 @@ def distributions(draw, components=(1,), located=(False, True)):
     if draw(st.sampled_from(located)):
         location = rng.normal(size=(n, q)) * 10.0 ** rng.integers(-3, 4)
         move = {"transport": affine(location, np.exp(rng.normal(size=(n, q))))}
+        kinds = [(None, Integers(), levels_near(location[:, k], rng))[draw(st.integers(0, 2))] for k in range(q)]
+        if any(kinds):
+            move["lattice"] = Lattice(tuple(kinds))
     left = torch.tensor(strength * rng.normal(size=(n, d)))
     return ConditionalDistribution(support, left, export=to_numpy, **move)
 
@@ -337,7 +348,10 @@ def test_density_integrates_to_one(d):
     # Its kernel part has knots at atoms and bandwidths only: a grid that is dense around atoms and geometric in the
     # tails integrates both.
     for member in d:
-        a = np.unique(member_atoms(member))
+        # Integers have the density of what is rounded to them.
+        rounded = member.lattice == Lattice((Integers(),))
+        law = ConditionalDistribution(member.support, member.left, transport=member.transport) if rounded else member
+        a = np.unique(member_atoms(law))
         tails = np.geomspace(1e-4, 1e7 * max(1, np.ptp(a)), 3000)
         fine = (a[:, None] + np.linspace(-3, 3, 101) * float(member._export(bandwidth_of(member)))).ravel()
         grid = np.unique(np.concatenate([fine, a[0] - tails, a[-1] + tails, np.linspace(a[0], a[-1], 2001)]))
@@ -346,6 +360,9 @@ def test_density_integrates_to_one(d):
 
 
 def bandwidth_of(member):
+    masses = member.average_masses(torch.ones(1, dtype=torch.float64))
+    if masses is not None:
+        return distribution.weighted.bandwidth(masses[1][None], masses[0])[0, 0]
     scale = 1.0 if member.transport is None else member.transport.offsets[0, 0, 1]
     return distribution.weighted.bandwidth(member._weights(slice(None)), member.support.sorted_values(0))[0, 0] * scale
 
@@ -761,7 +778,7 @@ def test_average_weights_are_those_of_the_mixture(d, seed):
     np.testing.assert_allclose(in_order if order is None else in_order[order], shares @ d.weights(), atol=1e-12)
 
 
-@laws
+@settings(laws, max_examples=200)
 @given(ANY, st.sampled_from([1, 7, 50, 200]))
 def test_located_atoms_are_few_and_keep_the_law(d, per_member):
     values, weights = d.located_atoms(per_member)
@@ -773,11 +790,18 @@ def test_located_atoms_are_few_and_keep_the_law(d, per_member):
     if n_atoms <= per_member:  # all of them
         in_order = d.weights()
         np.testing.assert_allclose(np.sort(weights, axis=1), np.sort(in_order, axis=1), atol=1e-12)
-    if n_atoms <= per_member or q == 1:  # runs are replaced by their mean
+    kinds = (None,) * q if d.lattice is None else d.lattice.components
+    if n_atoms <= per_member or kinds == (None,):  # runs are replaced by their mean
         np.testing.assert_allclose(mean, d.mean().reshape(mean.shape), rtol=1e-9, atol=1e-9 * magnitude(d))
+    elif kinds == (Integers(),):  # and by the integer closest to it
+        np.testing.assert_allclose(mean, d.mean()[:, None], atol=0.5 + 1e-9)
+        assert torch.equal(values, values.round())
     else:
         drawn, atoms = values.numpy(), member_atoms(d)
         assert all(np.isin(drawn[i, :, k], atoms[i, :, k]).all() for i in range(len(d)) for k in range(q))
+        if q == 1:  # sorted atoms, drawn at even steps
+            t = probes(d)
+            np.testing.assert_allclose((drawn <= t).mean(axis=1), d.cdf(t), atol=1 / per_member + 1e-9)
 
 
 def test_drawn_vector_atoms_differ_between_members_so_that_errors_cancel():
@@ -883,7 +907,7 @@ def test_moved_integer_atoms_stay_integers_and_every_answer_agrees():
         support,
         torch.tensor(0.3 * rng.normal(size=(4, 2))),
         transport=affine([[3.2], [10.0], [-2.5], [100.0]], [[0.7], [3.0], [1.5], [20.0]]),
-        lattice=Integers(torch.tensor([True])),
+        lattice=Lattice((Integers(),)),
         export=to_numpy,
     )
     atoms, w = d.atoms, d.weights()
@@ -900,6 +924,54 @@ def test_moved_integer_atoms_stay_integers_and_every_answer_agrees():
     spread = np.abs(atoms[:, :, None] - atoms[:, None, :])
     brute = (w * np.abs(atoms - y[:, None])).sum(1) - 0.5 * np.einsum("ni,nij,nj->n", w, spread, w)
     np.testing.assert_allclose(d.crps(y), brute)
+
+
+@laws
+@given(distributions(components=(1, 2), located=(True,)), st.integers(0, 1000))
+def test_levels_answer_like_atoms_of_their_chances(d, seed):
+    levels = None if d.lattice is None else d.lattice.levels(0)
+    if levels is None:
+        assert d.support.n_components > 1 or d.average_masses(torch.ones(len(d))) is None
+        return
+    for member in d:
+        masses = member.expectation(lambda y: np.equal.outer(y[:, 0], levels.values.numpy()))[0]
+        support = Support(levels.values, torch.zeros(len(levels.values), 1), torch.tensor(masses))
+        law = ConditionalDistribution(support, torch.zeros(1, 1), export=to_numpy)
+        t = np.random.default_rng(seed).choice(levels.values.numpy(), 5) + np.array([-0.1, -1e-9, 0, 0, 0.1])
+        first = slice(None) if d.support.n_components == 1 else 0
+        for ask in ("cdf", "pdf", "quantile"):
+            points = LEVELS if ask == "quantile" else t
+            own = getattr(member, ask)(points)[0][first]
+            np.testing.assert_allclose(own, getattr(law, ask)(points)[0], rtol=1e-6, atol=1e-12)
+    if d.support.n_components == 1:
+        shares = np.random.default_rng(seed).dirichlet(np.ones(len(d)))
+        values, together = d.average_masses(torch.tensor(shares))
+        expected = [shares @ d.prob(lambda y, v=v: y[:, 0] == v) for v in values.numpy()]
+        np.testing.assert_allclose(together, expected, atol=1e-12)
+
+
+def on_levels(kinds, location=0.0):
+    """One law whose normal scores are 500 quantiles of N(0, 1) in every component."""
+    scores = torch.tensor(normal_quantiles(500))[:, None].repeat(1, len(kinds))
+    move = affine(torch.full((1, len(kinds)), location, dtype=torch.float64), torch.ones(1, len(kinds)))
+    return ConditionalDistribution(
+        Support(scores, torch.zeros(500, 1)), torch.zeros(1, 1), transport=move, lattice=Lattice(kinds), export=to_numpy
+    )
+
+
+def test_the_densest_levels_make_the_region():
+    edges = torch.special.ndtri(torch.tensor([0.2, 0.7], dtype=torch.float64))
+    law = on_levels((Levels(torch.tensor([0.0, 100.0, 101.0], dtype=torch.float64), edges),))
+    np.testing.assert_array_equal(law.highest_density_region(0.45)[0], [[100, 100]])
+    np.testing.assert_array_equal(law.highest_density_region(0.75)[0], [[100, 100], [101, 101]])
+
+
+def test_a_continuum_beside_levels_keeps_its_digits():
+    # floats near 10¹⁵ are an eighth apart, so values rounded to them have errors of up to 1/16
+    levels = Levels(torch.tensor([0.0, 1.0], dtype=torch.float64), torch.tensor([1e15], dtype=torch.float64))
+    law = on_levels((None, levels), location=1e15)
+    np.testing.assert_allclose(law.std()[0, 0], np.std(normal_quantiles(500)), rtol=1e-9)
+    np.testing.assert_allclose(law.std()[0, 1], 0.5, rtol=0.1)
 
 
 def test_density_of_the_spread_part_survives_a_point_mass():

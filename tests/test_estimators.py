@@ -639,6 +639,41 @@ def test_a_point_mass_in_a_continuous_target_survives():
     assert at_zero == pytest.approx(0.5, abs=0.1)  # 60 short steps; averaged with its neighbours it would be 0
 
 
+def zero_inflated(n, seed=0):
+    """y is zero with a chance that falls with x₁, else exponential with a mean that grows with x₂."""
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-1, 1, (n, 2))
+    zero, mean = 1 / (1 + np.exp(0.5 + 1.5 * x[:, 0])), np.exp(0.7 * x[:, 1])
+    return x, np.where(rng.random(n) < zero, 0.0, rng.exponential(mean)), zero, mean
+
+
+def test_zeros_and_the_law_above_them_follow_the_inputs():
+    model = accurate(coordinates="auto", tree_inputs=False).fit(*zero_inflated(1500)[:2])
+    x, _, zero, mean = zero_inflated(300, seed=1)
+    law, t = model.predict_distribution(x), np.array([0.0, 0.1, 0.5, 1.0, 2.0, 4.0])
+    assert model.coordinates_ == "residual"
+    # a tenth of the rows near each x: a share errs by at most 0.5/√150 = 0.041, on average by 0.8 of that
+    truth = zero[:, None] + (1 - zero[:, None]) * stats.expon.cdf(t / mean[:, None])
+    assert np.abs(law.cdf(t) - truth).mean() < 0.033
+    np.testing.assert_allclose(law.prob(lambda y: y[:, 0] == 0), law.cdf(0.0), atol=1e-12)
+    assert (law.cdf(-1e-9) == 0).all()
+    # means of 150 rows: the standard error of an exponential with zeros is at most 1.1 times its mean over √150
+    assert np.abs(law.mean() / ((1 - zero) * mean) - 1).mean() < 1.1 / np.sqrt(150) / (1 - zero).mean()
+
+
+@pytest.mark.parametrize("coordinates", ["residual", "auto"])
+def test_levels_of_any_size_are_the_only_answers(coordinates):
+    x = np.linspace(-1, 1, 400)[:, None]
+    y = np.where(x[:, 0] + 0.3 * np.random.default_rng(0).normal(size=400) > 0, 2e12, 1e12)
+    unseen = (x[::4], np.where(y[::4] > 1.5e12, 2e12, -1e9))  # a level that training does not know
+    for held in (None, unseen):
+        law = fast(coordinates=coordinates).fit(x, y, validation_data=held).predict_distribution([[-0.9], [0.9]])
+        assert np.isin(law.sample(20, random_state=0), [1e12, 2e12]).all()
+        assert np.isin(law.quantile([0.01, 0.5, 0.99]), [1e12, 2e12]).all()
+        np.testing.assert_allclose(law.median(), [1e12, 2e12])
+        np.testing.assert_allclose(law.mean(), 1e12 * (1 + law.prob((1.5e12, 3e12))))
+
+
 def test_rows_without_weight_are_as_good_as_absent():
     weights = np.ones(len(X))
     weights[::4] = 0

@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from ncprob import NCPRegressor, fitting, judging, networks, optimization, samples
+from ncprob import NCPRegressor, candidates, fitting, judging, networks, optimization, samples, trees
+from ncprob.candidates import Plan
 from ncprob.datasets import TwoRegimes
 from ncprob.fitting import fit_model, marginal_model
 from ncprob.judging import held_out_crps
@@ -15,6 +16,7 @@ from ncprob.lattices import lattice_of
 from ncprob.optimization import Schedule
 from ncprob.recipe import Recipe
 from ncprob.samples import Rows, Sample
+from ncprob.training import train_operator
 
 FAST = Recipe(
     rank=4,
@@ -78,6 +80,78 @@ def test_auto_leaves_residual_coordinates_only_for_clearly_better_ones(monkeypat
         assert fitted.model.coordinates == coordinates
 
 
+def grades(n, seed):
+    """Three levels that depend on x."""
+    sample = line(n, seed, noise=0.5)
+    return replace(sample, y=sample.y.round().clamp(-1, 1))
+
+
+def test_few_levels_take_the_coordinates_with_the_lower_mean(monkeypatch):
+    scores = torch.rand(100, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    zeros = replace(TRAINING, y=TRAINING.y.clamp(min=0))  # a density above zero
+    for target, gain, coordinates in (
+        (grades(300, 0), 0.001, "raw"),  # no density to lose: the slightest gain decides
+        (grades(300, 0), -0.001, "residual"),
+        (zeros, 0.001, "residual"),
+        (zeros, 0.02, "raw"),
+    ):
+        monkeypatch.setattr(
+            judging, "held_out_crps", lambda c, gain=gain: (1 - gain * (c.model.residual is None)) * scores
+        )
+        fitted = fit_model(target, grades(100, 1), replace(FAST, coordinates="auto"), join=False)
+        assert fitted.model.coordinates == coordinates
+
+
+@pytest.mark.parametrize(("factor", "whole"), [(0.999, True), (1.001, False)])
+def test_raw_coordinates_are_fitted_in_full_only_where_their_pilot_promises_something(
+    factor, whole, monkeypatch, tmp_path
+):
+    scores = torch.rand(100, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    monkeypatch.setattr(
+        judging,
+        "held_out_crps",
+        lambda c: (factor if c.model.residual is None else 1.0) * scores,
+    )
+    fit_model(TRAINING, HELD_OUT, replace(FAST, coordinates="auto", checkpoint_dir=tmp_path), join=False)
+    stages = {file.stem for file in tmp_path.iterdir()}
+    assert stages == {"mixture", "residual-0", "raw-pilot-0"} | ({"raw-0"} if whole else set())
+
+
+@pytest.mark.parametrize(("batch_size", "of_pilot"), [(2048, 1024), (20, 16), (8, 8)])
+def test_a_pilot_takes_a_quarter_of_the_steps_and_half_of_the_rows(batch_size, of_pilot):
+    recipe = replace(FAST, schedule=replace(FAST.schedule, max_steps=61, batch_size=batch_size))
+    plan = Plan("raw", "raw", Rows(TRAINING, None, TRAINING, None), recipe)
+    pilot = fitting._pilot(plan)
+    expected = replace(recipe, schedule=replace(recipe.schedule, max_steps=16, batch_size=of_pilot))
+    assert pilot == Plan("raw-pilot", "raw", plan.rows, expected)
+
+
+def test_levels_beside_other_components_are_learned_in_raw_coordinates(monkeypatch):
+    monkeypatch.setattr(trees, "N_TREES", 30)
+    x, both = TRAINING.x, torch.cat([TRAINING.y, TRAINING.y.round()], dim=1)
+    auto = replace(FAST, coordinates="auto")
+    for y, tried in ((both, ["raw"]), (both[:, :1], ["residual", "raw"]), (both[:, 1:], ["residual", "raw"])):
+        rows = Rows(Sample(x, y), None, Sample(x, y), None, lattice_of(y))
+        assert [plan.coordinates for plan in fitting._plans(rows, auto)] == tried
+    forest = replace(auto, tree_inputs=True)
+    plans = fitting._plans(rows_with_trees(x, both, forest), forest)
+    assert [(plan.name, plan.rows.training.x.shape[1] > 1) for plan in plans] == [("raw-trees", True), ("raw", False)]
+
+
+def test_of_two_raw_candidates_the_one_with_the_lower_mean_is_taken(monkeypatch):
+    y = torch.cat([TRAINING.y, TRAINING.y.round()], dim=1)
+    first, second = (
+        replace(fitted, rows=replace(fitted.rows, lattice=lattice_of(y)))
+        for fitted in (fit_model(TRAINING, HELD_OUT, replace(FAST, seed=seed), join=False) for seed in (0, 1))
+    )
+    scores = torch.ones(100, dtype=torch.float64)
+    for factor, better in ((1.001, first), (0.999, second)):
+        monkeypatch.setattr(
+            judging, "held_out_crps", lambda c, factor=factor: (factor if c is second else 1.0) * scores
+        )
+        assert judging.choose([first, second], FAST) is better
+
+
 def test_clearly_lower_is_two_standard_errors():
     scores = torch.tensor([0.0, 2.0] * 50)  # standard deviation 1, so 0.1 of the mean of 100
     assert not judging._clearly_lower(torch.zeros(100), scores - 0.81)
@@ -114,6 +188,33 @@ def test_trees_join_the_inputs_and_raw_coordinates_are_tried_without_them():
     model = fit_model(Sample(x[:300], levels[:300]), Sample(x[300:], levels[300:]), few, join=True).model
     law = model.distribution(x[:7], 7)
     assert torch.equal(law.quantile([0.1, 0.9]), law.quantile([0.1, 0.9]).round())
+
+
+def test_trees_see_the_order_of_levels_and_their_shares_only(monkeypatch):
+    monkeypatch.setattr(trees, "N_TREES", 30)
+    few, sample = replace(FAST, coordinates="auto", tree_inputs=True), grades(100, 0)
+    far = replace(sample, y=torch.where(sample.y == 1, 1e6, sample.y))
+    first, second = (rows_with_trees(s.x, s.y, few).training.x for s in (sample, far))
+    assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize(
+    ("coordinates", "components", "width", "patience"),
+    [("residual", 1, 16, 5), ("raw", 1, 50, 10), ("residual", 2, 50, 10)],  # 400 rows for 8 at least a function
+)
+def test_an_operator_beside_a_mixture_of_one_component_is_small(coordinates, components, width, patience, monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        candidates,
+        "train_operator",
+        lambda operator, *args, schedule, **rest: (
+            seen.append((operator.rank, schedule.patience)),
+            train_operator(operator, *args, schedule=schedule, **rest),
+        )[1],
+    )
+    sample = replace(TRAINING, y=TRAINING.y.repeat(1, components))
+    fit_model(sample, None, replace(FAST, rank=None, coordinates=coordinates), join=False)
+    assert seen == [(width, patience)]
 
 
 def rows_with_trees(x, y, recipe):

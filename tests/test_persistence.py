@@ -165,6 +165,14 @@ def test_one_column_target_keeps_its_axis(tmp_path):
     assert again.predict(FRESH).shape == (25, 1)
 
 
+def test_levels_integers_and_a_continuum(tmp_path):
+    zeros = np.where(X[:, 0] > 0.3, Y, 0.0)
+    check_round_trip(regressor(coordinates="residual").fit(X, zeros), FRESH, REGRESSION, tmp_path)
+    targets = np.column_stack([X[:, 0].round(), np.arange(len(X)), Y])
+    again = check_round_trip(regressor(coordinates="residual").fit(X, targets), FRESH, REGRESSION, tmp_path)
+    assert [type(kind).__name__ for kind in again._model.lattice.components] == ["Levels", "Integers", "NoneType"]
+
+
 def test_counts_keep_their_steps(tmp_path):
     counts = RNG.poisson(np.exp(0.5 * X[:, 0] + 3)).astype(float)
     check_round_trip(regressor(coordinates="residual").fit(X, counts), FRESH, REGRESSION, tmp_path)

@@ -319,6 +319,7 @@ def test_ranks_with_rows_of_their_own_agree(found):
         ("empty", "`pairs` of rank 1 holds no rows"),
         ("loader", "got a DataLoader"),
         ("uneven loaders", "rank 0 has 0.167 of the rows and would give 0.333"),
+        ("no batch", "`pairs` of rank 1 must come in batches; the DataLoader gives none"),
         ("seed", "`random_state` must be the same on all ranks; rank 2 has 1 and rank 0 has 0"),
         ("validation", "`validation_pairs` must be the same on all ranks; rank 2 has False"),
         ("bad checkpoint", "no checkpoint of ours or is damaged"),

@@ -12,7 +12,7 @@ import torch
 from helpers import Lookup, Table, gaussian_pairs, halved, seeded_operator, small_operator
 from safetensors.torch import save_file
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from ncprob import ConditionalDistribution, train
 from ncprob._files import _writer
@@ -628,6 +628,24 @@ def test_a_loader_with_a_short_last_batch_is_an_error():
     loader = DataLoader(TensorDataset(*gaussian_pairs(18)), batch_size=16)
     with pytest.raises(ValueError, match=r"`pairs` must come in batches of at least 4 .* got a batch of 2.*drop_last"):
         train(small_operator(), loader, **QUICK)
+
+
+def test_a_loader_without_a_batch_is_an_error():
+    """It would be asked for its first one for ever."""
+    loader = DataLoader(TensorDataset(*gaussian_pairs(18)), batch_size=20, drop_last=True)
+    with pytest.raises(ValueError, match=r"`pairs` must come in batches; .* gives none: .* Make its batches"):
+        train(small_operator(), loader, **QUICK)
+    with pytest.raises(ValueError, match="`validation_pairs` must come in batches"):
+        train(small_operator(), gaussian_pairs(20), validation_pairs=loader, **QUICK)
+
+
+def test_a_loader_of_unknown_length_is_an_error():
+    class Endless(IterableDataset):
+        def __iter__(self):
+            return iter(())
+
+    with pytest.raises(TypeError, match=r"`pairs` must be a DataLoader whose Dataset has a length.* Endless has none"):
+        train(small_operator(), DataLoader(Endless()), **QUICK)
 
 
 def test_wrong_feature_width_is_an_error():

@@ -228,3 +228,36 @@ def test_components_depend_on_each_other_as_x_says():
     found = cov[:, 0, 1] / np.sqrt(cov[:, 0, 0] * cov[:, 1, 1])
     assert found[0] < -0.5  # exact: −0.9; some ten standard errors of 500 rows are left for the short training
     assert found[1] > 0.5
+
+
+# ---------------------------------------------------------------- levels beside other components
+
+
+def hurdle(n, seed=0):
+    """A flag, and an amount that is zero where the flag is: log-normal else."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, (n, 2))
+    flag = X[:, 0] + rng.normal(size=n) > 0
+    amount = np.where(flag, np.exp(X[:, 1] + 0.5 * rng.normal(size=n)), 0.0)
+    return X, np.stack([flag, amount, X[:, 1] + rng.normal(size=n)], axis=1)
+
+
+def test_what_ties_levels_to_other_components_is_kept():
+    law = regressor(coordinates="auto", tree_inputs=False).fit(*hurdle(1500)).predict_distribution(NEW)
+    np.testing.assert_allclose(law.prob(lambda y: (y[:, 0] > 0) == (y[:, 1] > 0)), 1)
+    # a tenth of the rows near each condition: three standard errors of 150
+    raised = law.prob(Box([0.5, -inf, -inf], [inf, inf, inf]))
+    np.testing.assert_allclose(raised, stats.norm.cdf(NEW[:, 0]), atol=3 * 0.5 / sqrt(150))
+
+
+def test_every_component_keeps_its_kind_in_residual_coordinates():
+    X, y = hurdle(600)
+    model = regressor(coordinates="residual", max_steps=30).fit(X, y)
+    law = model.predict_distribution(NEW)
+    draws = law.sample(100, random_state=0)
+    assert np.isin(draws[..., 0], [0, 1]).all()
+    assert np.isin(draws[..., 1], y[:, 1]).all()
+    assert 0 < (draws[..., 1] == 0).mean() < 1
+    assert not np.isin(draws[..., 2], y[:, 2]).any()  # a continuum has no levels
+    np.testing.assert_allclose(law.mean()[:, 0], law.prob(Box([0.5, -inf, -inf], [inf, inf, inf])))
+    np.testing.assert_allclose(model.given(Box([-1, -1], [1, 1])).prob(lambda y: np.isin(y[:, 0], [0, 1])), 1)

@@ -7,7 +7,6 @@ parts are recognised without a list of them, and several machines can write to o
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -15,17 +14,23 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
 from ncprob import storage
 from ncprob._files import clear_remains, replacing
-from ncprob._validation import as_float_tensor, check_probabilities
-from ncprob.datafiles import PARQUET, find_files, kind_of, read_inputs, schema_of
-from ncprob.persistence import load
-from ncprob.predictions import CHUNK, answers, check_question, example_answers, input_names
+from ncprob.datafiles import PARQUET, find_files, read_inputs, schema_of
+from ncprob.predictions import (
+    CHUNK,
+    answer_table,
+    asked,
+    check_columns,
+    check_question,
+    empty_answer_table,
+    input_names,
+    kept_names,
+    loaded,
+)
 from ncprob.questions import Model, Wanted
-from ncprob.tables import no_column
 from ncprob.workers import Workers, check_workers, share_out
 
 MARK = b"ncprob"  # key of the metadata of a part
@@ -129,7 +134,7 @@ def predict_files(
     ...     done.rows, parquet.read_schema(done.parts[0]).names
     (100, ['y_0.9_lower', 'y_0.9_upper'])
     """
-    wanted = _wanted(mean, std, quantiles, intervals, cdf)
+    wanted = asked(mean, std, quantiles, intervals, cdf)
     kept = (keep,) if isinstance(keep, str) else tuple(keep)
     check_workers(workers)
     if not isinstance(model, str | os.PathLike):
@@ -140,22 +145,12 @@ def predict_files(
     finished = _finished(parts, place, question)
     left = [part for part in parts if part not in finished]
     if left:
-        loaded = _loaded(question.model, question.checksum)
-        check_question(loaded, wanted)
-        _check_columns(loaded, parts, question)
+        opened = loaded(question.model, question.checksum)
+        check_question(opened, wanted)
+        _check_parts(opened, parts, question)
         _make(place)
     rows = _predict_all(left, len(finished), workers, None if progress == "auto" else not progress)
     return PredictedFiles([part.target for part in parts], len(finished), rows + sum(finished.values()))
-
-
-def _wanted(mean: bool, std: bool, quantiles: Any, intervals: Any, cdf: Any) -> Wanted:
-    """What is asked, each one number or several."""
-    given = {"quantiles": quantiles, "intervals": intervals, "cdf": cdf}
-    levels = {name: as_float_tensor(value, name).reshape(-1).tolist() for name, value in given.items()}
-    for name in ("quantiles", "intervals"):
-        if levels[name]:
-            check_probabilities(levels[name], name)
-    return Wanted(bool(mean), bool(std), **levels)
 
 
 # -------------------------------------------------------------------- which parts, and which are there
@@ -261,18 +256,12 @@ def _plain(facts: dict[str, Any]) -> Any:
 # -------------------------------------------------------------------- columns, before any row is read
 
 
-def _check_columns(model: Model, parts: list[Part], question: Question) -> None:
+def _check_parts(model: Model, parts: list[Part], question: Question) -> None:
     first: dict[str, Any] = {}
     for part in parts:
-        schema = schema_of(part.file)
-        for name in input_names(model, str(part.file), schema.names):
-            kind = kind_of(schema.field(name).type)
-            if kind not in ("numbers", "text", "nothing") or (kind == "text" and name not in model.categories_):
-                raise TypeError(
-                    f"{part.file}: column {name!r} must hold {'text' if name in model.categories_ else 'numbers'}, as "
-                    f"when the model was fitted; it holds {kind}. Convert it."
-                )
-        kept = {name: schema.field(name).type for name in _kept(part.file, schema.names, question.keep)}
+        types = _types(part.file)
+        check_columns(model, str(part.file), types)
+        kept = {name: types[name] for name in kept_names(str(part.file), list(types), question.keep)}
         first = first or kept
         odd = [name for name in {**first, **kept} if first.get(name) != kept.get(name)]
         if odd:
@@ -282,17 +271,13 @@ def _check_columns(model: Model, parts: list[Part], question: Question) -> None:
             )
 
 
+def _types(file: Path) -> dict[str, Any]:
+    schema = schema_of(file)
+    return dict(zip(schema.names, schema.types, strict=True))
+
+
 def _type(types: dict[str, Any], name: str) -> str:
     return f"of type {types[name]}" if name in types else "missing"
-
-
-def _kept(file: Path, present: Sequence[str], keep: Sequence[str]) -> list[str]:
-    if list(keep) == ["*"]:
-        return list(present)
-    absent = [name for name in keep if name not in present]
-    if absent:
-        raise no_column(str(file), absent[0], present)
-    return list(keep)
 
 
 # -------------------------------------------------------------------- prediction
@@ -333,7 +318,7 @@ def predict_part(part: Part) -> int:
     from pyarrow import parquet
 
     question, stamp = part.question, _stamp(part.file)
-    model = _loaded(question.model, question.checksum)
+    model = loaded(question.model, question.checksum)
     facts = json.dumps({**question.facts, "file": stamp})
     part.target.parent.mkdir(parents=True, exist_ok=True)
     clear_remains(part.target)
@@ -351,32 +336,13 @@ def predict_part(part: Part) -> int:
 
 def _tables(model: Model, part: Part) -> Iterator[Any]:
     """Kept columns and answers, some rows at a time; a file without rows gives one table without rows."""
-    import pyarrow
-
-    schema, wanted = schema_of(part.file), part.question.wanted
-    inputs = input_names(model, str(part.file), schema.names)
-    kept = _kept(part.file, schema.names, part.question.keep)
+    types, wanted = _types(part.file), part.question.wanted
+    inputs = input_names(model, str(part.file), list(types))
+    kept = kept_names(str(part.file), list(types), part.question.keep)
     empty = True
     for columns, batch in read_inputs(part.file, inputs, set(model.categories_), kept, CHUNK):
         if batch.num_rows:
-            yield _joined({name: batch.column(name) for name in kept}, answers(model, columns, wanted))
+            yield answer_table(model, columns, wanted, {name: batch.column(name) for name in kept})
             empty = False
     if empty:
-        nothing = {name: pyarrow.nulls(1, schema.field(name).type) for name in kept}
-        yield _joined(nothing, example_answers(model, wanted)).slice(0, 0)
-
-
-def _joined(kept: dict[str, Any], found: dict[str, NDArray[Any]]) -> Any:
-    import pyarrow
-
-    beside = {name: column for name, column in kept.items() if name not in found}
-    return pyarrow.table(beside | {name: pyarrow.array(column) for name, column in found.items()})
-
-
-@functools.lru_cache(maxsize=1)
-def _loaded(path: str, checksum: str) -> Model:
-    """The model, read once by every process."""
-    if storage.checksum(path) != checksum:
-        raise RuntimeError(f"the model {path} was replaced meanwhile")
-    loaded: Model = load(path)
-    return loaded
+        yield empty_answer_table(model, wanted, {name: types[name] for name in kept})

@@ -17,7 +17,6 @@ from torch import Tensor
 from ncprob import weighted
 from ncprob._validation import as_float_tensor, check_choice, check_probabilities
 from ncprob.distribution import ConditionalDistribution
-from ncprob.lattices import Levels
 from ncprob.preprocessing import robust_center_and_scale
 
 Method = Literal["pit", "cqr"]
@@ -210,11 +209,15 @@ def _check_weights(weights: Any, n: int, name: str) -> Tensor:
 
 def _narrowest(law: ConditionalDistribution) -> Float[Tensor, "n q"]:
     """Width below which intervals count as points, per member and component; positive even where Y is constant."""
-    if isinstance(law.lattice, Levels):
-        scales = torch.cat([robust_center_and_scale(values[:, None])[1] for values in law.lattice.values])
-        return (NARROWEST * scales).expand(len(law), -1)
     width = (NARROWEST * robust_center_and_scale(law.support.values)[1]).expand(len(law), -1)
-    return width if law.transport is None else width * law.transport.slope(width[..., None] * 0)[..., 0]
+    if law.transport is None:
+        return width
+    width = width * law.transport.slope(width[..., None] * 0)[..., 0]
+    for k in range(width.shape[1]):
+        levels = law._levels(k)
+        if levels is not None:  # moved atoms are scores
+            width[:, k] = NARROWEST * robust_center_and_scale(levels.values[:, None])[1]
+    return width
 
 
 def _widen(

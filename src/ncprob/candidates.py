@@ -61,7 +61,7 @@ class Plan:
 
 def fit_candidates(plans: list[Plan]) -> list[Candidate]:
     """Fit every candidate; side by side on a CPU with several cores, since one small network cannot use two."""
-    if len(plans) == 1 or plans[0].recipe.device.type != "cpu" or torch.get_num_threads() == 1:
+    if len(plans) <= 1 or plans[0].recipe.device.type != "cpu" or torch.get_num_threads() == 1:
         return [_fit_candidate(plan) for plan in plans]
     stop = threading.Event()
     together = [replace(plan, recipe=replace(plan.recipe, stop=stop)) for plan in plans]
@@ -84,7 +84,7 @@ def _fit_candidate(plan: Plan) -> Candidate:
     width = recipe.rank or min(AUTO_WIDTH, max(4, len(training) // 8))
     schedule = recipe.schedule
     if recipe.rank is None and residual is not None and base.shape[1] == 1:
-        # A mixture of one component leaves little to the operator, mostly nothing: that is soon seen.
+        # Of one component the mixture leaves little to the operator, mostly nothing: that is soon seen.
         width, schedule = min(width, RESIDUAL_WIDTH), replace(schedule, patience=max(1, schedule.patience // 2))
     operators, ridges, ranks, losses = [], [], [], []
     history = History()
@@ -116,7 +116,8 @@ def _fit_candidate(plan: Plan) -> Candidate:
         ranks.append(rank)
         losses.append(loss)
     support = _support(operators, ranks, y_inputs, base, training.weights, smooth=residual is not None)
-    model = FittedModel(operators, ranks, support, residual, rows.lattice, rows.trees)
+    lattice = None if residual is None else rows.lattice
+    model = FittedModel(operators, ranks, support, residual, lattice, rows.trees)
     seen = []
     if held_pairs is not None:
         seen = [features_of(op, k, held_pairs) for op, k in zip(operators, ranks, strict=True)]

@@ -1,4 +1,4 @@
-"""Training of an operator on a Ray cluster: the processes of `ncprob.train`, started and watched by Ray Train."""
+"""On a Ray cluster: the processes of `ncprob.train`, started and watched by Ray Train; answers in those of Ray Data."""
 
 from __future__ import annotations
 
@@ -6,21 +6,41 @@ import inspect
 import os
 import tempfile
 import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as tensor_bytes
+from sklearn.utils.validation import check_is_fitted
 
+from ncprob import storage
 from ncprob._validation import check_choice, check_integer
+from ncprob.datafiles import input_arrays
+from ncprob.estimators import NCPClassifier, NCPRegressor
 from ncprob.operator import POSTPROCESSINGS, PostProcessing, SpectralOperator
 from ncprob.optimization import History
+from ncprob.predictions import (
+    CHUNK,
+    answer_table,
+    asked,
+    check_columns,
+    check_question,
+    kept_names,
+    loaded,
+)
+from ncprob.questions import Model, Wanted
 from ncprob.ranks import TIMEOUT
 from ncprob.training import train
 from ncprob.workers import connected_ray
 
-__all__ = ["train_on_ray"]
+__all__ = ["predict_dataset", "train_on_ray"]
 
 HOLD = ("same", "own")
+DATASET, BATCH = "the dataset", "a batch of the dataset"  # as messages call them
+
+# -------------------------------------------------------------------- training
 
 
 def train_on_ray(
@@ -97,7 +117,7 @@ def train_on_ray(
     if settings.get("checkpoint_dir") is not None:
         settings["checkpoint_dir"] = os.path.abspath(settings["checkpoint_dir"])  # workers have other directories
     ray = connected_ray()
-    _warn_if_small(ray, workers, gpu)
+    _warn_if_small(ray, {"CPU": workers} | ({"GPU": workers} if gpu else {}), "Lower `workers`")
     job = ray.put((operator, pairs, settings.pop("validation_pairs", None), settings, postprocessing))
     with tempfile.TemporaryDirectory(prefix="ncprob-ray-", ignore_cleanup_errors=True) as temporary:
         history, state = _run(job, workers, gpu, restarts, os.fspath(storage_path or temporary))
@@ -160,13 +180,149 @@ def _told(failures: dict[int, Exception], workers: int) -> Exception:
     )
 
 
-def _warn_if_small(ray: Any, workers: int, gpu: bool) -> None:
+def _warn_if_small(ray: Any, needed: Mapping[str, int], remedy: str) -> None:
     """Ray waits for a cluster to grow, and says little of it."""
     there = ray.cluster_resources()
-    for what in ("CPU", "GPU")[: 1 + gpu]:
-        if there.get(what, 0) < workers:
+    for what, count in needed.items():
+        if there.get(what, 0) < count:
             warnings.warn(
-                f"the Ray cluster has {there.get(what, 0):g} {what}s for {workers} workers; training begins once it "
-                "has grown. Lower `workers` if it does not grow by itself.",
+                f"the Ray cluster has {there.get(what, 0):g} {what}s and {count} are needed; work begins once it has "
+                f"grown. {remedy} if it does not grow by itself.",
                 stacklevel=3,
             )
+
+
+# -------------------------------------------------------------------- prediction
+
+
+def predict_dataset(
+    model: Any,
+    dataset: Any,
+    *,
+    mean: bool = False,
+    std: bool = False,
+    quantiles: float | Sequence[float] = (),
+    intervals: float | Sequence[float] = (),
+    cdf: float | Sequence[float] = (),
+    keep: str | Sequence[str] = (),
+    workers: int = 2,
+    batch_size: int = CHUNK,
+    threads: int = 1,
+) -> Any:
+    """Answers for the rows of a Ray dataset, as a Ray dataset: read from and written to whatever Ray Data knows.
+
+    Nothing is computed before its rows are asked for. Each worker is an actor that gets the model once; rows come in
+    the order in which workers are done with them, so `keep` a column that tells them.
+
+    Parameters
+    ----------
+    model : path, NCPRegressor or NCPClassifier
+        Directory of a saved model, which all machines see, or a fitted estimator, which travels to them.
+    dataset : ray.data.Dataset
+        With the columns of the model; others are not looked at.
+    mean, std, quantiles, intervals, cdf
+        What is asked, as for `ncprob.predict_files`; the columns of answers are the same.
+    keep : str or sequence of str
+        Columns of the dataset to give beside the answers; `"*"` for all.
+    workers : int
+        Most actors at a time; Ray starts them while rows wait and CPUs are free.
+    batch_size : int
+        Most rows that a worker answers at once, which bounds its memory.
+    threads : int
+        Of each worker, and the CPUs that it reserves. One more CPU is needed for reading.
+
+    Returns
+    -------
+    ray.data.Dataset
+        With the columns to keep and the answers.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For options, models and columns that cannot be used. Where Ray does not know the columns before it has computed
+        rows, and for values that cannot be used, Ray raises them in an error of its own while rows are computed.
+
+    Notes
+    -----
+    Uses the cluster that `ray.init` was called for. Needs the extra `distributed`. For Parquet files in which finished
+    ones are to be kept when the job is started again, use `ncprob.predict_files` with `workers="ray"`.
+
+    Examples
+    --------
+    >>> import ray  # doctest: +SKIP
+    >>> rows = ray.data.read_parquet("s3://bucket/in")  # doctest: +SKIP
+    >>> answers = predict_dataset("model/", rows, mean=True, intervals=0.9, keep="id")  # doctest: +SKIP
+    >>> answers.write_parquet("s3://bucket/out")  # doctest: +SKIP
+    """
+    for name, value in (("workers", workers), ("batch_size", batch_size), ("threads", threads)):
+        check_integer(value, name, minimum=1)
+    wanted = asked(mean, std, quantiles, intervals, cdf)
+    kept = (keep,) if isinstance(keep, str) else tuple(keep)
+    known, saved = _opened(model)
+    check_question(known, wanted)
+    ray = connected_ray()
+    from ray.data import ActorPoolStrategy, Dataset
+
+    if not isinstance(dataset, Dataset):
+        raise TypeError(
+            f"`dataset` must be a ray.data.Dataset; got {type(dataset).__name__}. Make one, as by ray.data.from_arrow."
+        )
+    types = _types(dataset)
+    if types is not None:
+        used = [*check_columns(known, DATASET, types), *kept_names(DATASET, list(types), kept)]
+        dataset = dataset.select_columns(list(dict.fromkeys(used)))  # so that no others are read
+    _warn_if_small(ray, {"CPU": threads + 1}, "Lower `threads`, or give it more (one reads, the others answer),")
+    return dataset.map_batches(
+        _Worker,
+        fn_constructor_args=(ray.put(known) if saved is None else saved, wanted, kept, threads),
+        batch_size=batch_size,
+        batch_format="pyarrow",
+        # With all CPUs taken by a pool of fixed size, nothing would be read and all would wait for ever.
+        compute=ActorPoolStrategy(min_size=1, max_size=workers),
+        num_cpus=threads,
+    )
+
+
+def _opened(model: Any) -> tuple[Model, tuple[str, str] | None]:
+    """A model, and the path and checksum of a saved one."""
+    if isinstance(model, str | os.PathLike):
+        saved = os.fspath(Path(model).resolve()), storage.checksum(model)
+        return loaded(*saved), saved
+    if not isinstance(model, NCPRegressor | NCPClassifier):
+        raise TypeError(
+            f"`model` must be the directory of a saved model or a fitted estimator; got {type(model).__name__}. Pass "
+            "one of these."
+        )
+    check_is_fitted(model)
+    if model._device.type != "cpu":
+        raise ValueError(f"`model` must be on the CPU to travel; it is on {model._device}. Save it and pass the path.")
+    return model, None
+
+
+def _types(dataset: Any) -> dict[str, Any] | None:
+    """Columns and their arrow types, if Ray knows them before it computes rows; unknown types are left open."""
+    import pyarrow
+
+    schema = dataset.schema(fetch_if_missing=False)
+    if schema is None:
+        return None
+    told = schema.base_schema  # pandas' types are arrow's only once they are converted
+    types = told.types if isinstance(told, pyarrow.Schema) else [pyarrow.null()] * len(told.names)
+    return dict(zip(told.names, types, strict=True))
+
+
+class _Worker:
+    """An actor of Ray Data, with the model and what is asked of it."""
+
+    def __init__(self, model: Any, wanted: Wanted, keep: tuple[str, ...], threads: int) -> None:
+        torch.set_num_threads(threads)
+        self.model: Model = loaded(*model) if isinstance(model, tuple) else connected_ray().get(model)
+        self.wanted, self.keep = wanted, keep
+
+    def __call__(self, batch: Any) -> Any:
+        """Answers for an arrow table with rows: Ray hands on others as they are."""
+        types = dict(zip(batch.schema.names, batch.schema.types, strict=True))
+        inputs = check_columns(self.model, BATCH, types)
+        kept = kept_names(BATCH, list(types), self.keep)
+        columns = input_arrays(BATCH, batch, inputs, set(self.model.categories_))
+        return answer_table(self.model, columns, self.wanted, {name: batch.column(name) for name in kept})

@@ -94,12 +94,12 @@ def fit(data: str, roles: Roles, settings: FitSettings, say: Say) -> None:
     seconds = time.perf_counter() - start
     model.save(settings.out)
     say(f"{', '.join(roles.targets)} given {_counted(features, as_text)}")
-    say(f"{len(table):,} rows, fitted in {seconds:.1f} s")
+    say(f"{_number(len(table), 'row')}, fitted in {seconds:.1f} s")
     for line in _held_out(model):
         say(line)
     if test is not None and judged is not None:
         for line in _scores(model, *judged):
-            say(f"{test.source} ({len(test):,} rows): {line}")
+            say(f"{test.source} ({_number(len(test), 'row')}): {line}")
     say(f"Saved to {settings.out}")
 
 
@@ -120,14 +120,14 @@ def _fit_files(data: str, roles: Roles, settings: FitSettings, say: Say) -> None
     model.fit_files(data, target, weights=roles.weights, drop=list(roles.drop))
     model.save(settings.out)
     say(f"{', '.join(roles.targets)} given {_counted(list(model.feature_names_in_), set(model.categories_))}")
-    say(f"{len(find_files(data))} files, fitted in {time.perf_counter() - start:.1f} s")
+    say(f"{_number(len(find_files(data)), 'file')}, fitted in {time.perf_counter() - start:.1f} s")
     for line in _held_out(model):
         say(line)
     if settings.test is not None:
         test = read_table(settings.test, settings.delimiter)
         y = _target(test, roles.targets, set(), classify=False)
         for line in _scores(model, frames.join_columns(model_columns(model, test)), y):
-            say(f"{test.source} ({len(test):,} rows): {line}")
+            say(f"{test.source} ({_number(len(test), 'row')}): {line}")
     say(f"Saved to {settings.out}")
 
 
@@ -163,7 +163,11 @@ def _complete_rows(table: Table, features: list[str], as_text: set[str], roles: 
 def _counted(features: Sequence[str], as_text: set[str]) -> str:
     text = as_text & set(features)
     words = f", {len(text)} of them text" if text else ""
-    return f"{len(features)} input{'s' * (len(features) > 1)}{words}"
+    return f"{_number(len(features), 'input')}{words}"
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def _held_out(model: Model) -> Iterator[str]:
@@ -248,8 +252,8 @@ def predict_many(
         raise ValueError(f"--workers must be a number of processes or ray; got {workers!r}. Choose one of these.")
     shared = "ray" if workers == "ray" else int(workers)
     done = predict_files(path, data, out, **asdict(wanted), keep=keep, workers=shared)  # type: ignore[arg-type]
-    before = f", {done.found} of them were there" if done.found else ""
-    say(f"{done.rows:,} rows in {len(done.parts)} files{before}, in {out}")
+    before = f", {done.found} of them there before" if done.found else ""
+    say(f"{_number(done.rows, 'row')} in {_number(len(done.parts), 'file')}{before}, in {out}")
 
 
 def model_columns(model: Model, table: Table) -> Columns:

@@ -85,6 +85,10 @@ def _pooled(laws: ConditionalDistribution, omega: Tensor) -> Support:
     assert laws.transport is not None
     chosen, share = _representatives(laws.transport.anchor[:, 0], omega, len(laws.support))
     some = laws[chosen]
+    masses = some.average_masses(share)
+    if masses is not None:
+        levels, weights = masses
+        return Support(levels, levels.new_zeros(len(levels), 1, dtype=torch.float32), weights)
     per_row = max(1, POOLED_ATOMS // len(chosen))
     values, weights = some.located_atoms(per_row)
     weights = (weights * share[:, None]).reshape(-1)

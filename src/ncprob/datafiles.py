@@ -51,11 +51,19 @@ def find_files(paths: Any) -> list[Path]:
     for each in given:
         path = Path(each)
         if path.is_dir():
-            some = sorted(file for file in path.iterdir() if file.name.lower().endswith(ENDINGS))
+            some = sorted(file for file in path.iterdir() if _is_table(file))
         elif path.exists():
             some = [path]
         else:
-            some = [Path(name) for name in sorted(glob.glob(str(each), recursive=True)) if Path(name).is_file()]
+            some = [Path(name) for name in sorted(glob.glob(str(each), recursive=True))]
+            # "**" looks into folders; another pattern may name some beside the files, but not such as hold a table.
+            some = [file for file in some if not file.is_dir() or (_is_table(file) and "**" not in str(each))]
+        folder = next((file for file in some if file.is_dir()), None)
+        if folder is not None:
+            raise ValueError(
+                f"`paths` must name Parquet or csv files; {folder} is a directory. Name it, or use the pattern "
+                f"'{folder.parent}/**/*{folder.suffix}' for the files of all."
+            )
         if not some:
             nested = path.is_dir() and any(inner.is_dir() for inner in path.iterdir())
             remedy = f"For folders inside it use the pattern '{each}/**/*.parquet'" if nested else "Check the name"
@@ -72,6 +80,10 @@ def find_files(paths: Any) -> list[Path]:
         what = f"{twice[0]} comes twice" if twice else "there are none"
         raise ValueError(f"`paths` must name files, each once; {what}. Name the files, or one pattern.")
     return found
+
+
+def _is_table(file: Path) -> bool:
+    return file.name.lower().endswith(ENDINGS)
 
 
 @dataclass(frozen=True)
@@ -224,12 +236,19 @@ def read_inputs(
     """Inputs of a Parquet file as arrays, checked, `rows` at a time; beside them the record batch, which has `also`."""
     line = 0
     for batch in _batches(file, list(dict.fromkeys([*inputs, *also])), set(text), rows):
-        read = {name: _words if name in text else _numbers for name in inputs}
-        yield {name: read[name](file, name, batch.column(name), line) for name in inputs}, batch
+        yield input_arrays(file, batch, inputs, text, line), batch
         line += batch.num_rows
 
 
-def _check_present(file: Path, name: str, values: Any, line: int) -> None:
+def input_arrays(
+    source: Path | str, batch: Any, inputs: Sequence[str], text: Collection[str], line: int = 0
+) -> dict[str, NDArray[Any]]:
+    """Inputs of a record batch or table as arrays, checked; `line` rows of the source came before."""
+    read = {name: _words if name in text else _numbers for name in inputs}
+    return {name: read[name](source, name, batch.column(name), line) for name in inputs}
+
+
+def _check_present(file: Path | str, name: str, values: Any, line: int) -> None:
     if values.null_count:
         first = line + int(np.argmax(values.is_null().to_numpy(zero_copy_only=False))) + 1
         raise ValueError(
@@ -237,13 +256,13 @@ def _check_present(file: Path, name: str, values: Any, line: int) -> None:
         )
 
 
-def _words(file: Path, name: str, values: Any, line: int) -> NDArray[Any]:
+def _words(file: Path | str, name: str, values: Any, line: int) -> NDArray[Any]:
     """A column as text; codes may be numbers."""
     _check_present(file, name, values, line)
     return np.array([str(value) for value in values.to_pylist()], dtype=object)
 
 
-def _numbers(file: Path, name: str, values: Any, line: int, weights: bool = False) -> NDArray[np.float64]:
+def _numbers(file: Path | str, name: str, values: Any, line: int, weights: bool = False) -> NDArray[np.float64]:
     """A column of numbers; values that cannot be used are told with their row."""
     import pyarrow
 

@@ -76,7 +76,7 @@ class ConditionalDistribution:
         Left features times singular values.
     transport : Transport, optional
         An increasing map of the atoms per member and component; by default the atoms are values of Y.
-    lattice : Integers or Levels, optional
+    lattice : Lattice, optional
         Values that Y takes; moved atoms are brought to them (`ncprob.lattices`).
     export : callable, optional
         Applied to every answer, for example to give arrays instead of tensors.
@@ -182,7 +182,7 @@ class ConditionalDistribution:
         parts = [slice(start, start + step) for start in starts]
         return torch.cat(list(over_threads(lambda rows: compute(self._weights(rows), rows), parts)))
 
-    def _per_component(self, compute: Callable[[Tensor, Tensor, int, slice], Tensor], width: int = 2) -> Tensor:
+    def _per_component(self, compute: Callable[[Tensor, Tensor, int, slice], Tensor]) -> Tensor:
         """Stack compute(sorted weights, sorted atoms, component, rows) over components into (n, q, …)."""
         support = self.support
 
@@ -193,7 +193,7 @@ class ConditionalDistribution:
             ]
             return torch.stack(parts, dim=1)
 
-        return self._in_chunks(all_components, width=width)
+        return self._in_chunks(all_components, width=2)
 
     def _grid(self, values: Any, name: str) -> tuple[Tensor, bool]:
         """A question as a tensor (1 or n, q or 1, g), and whether it was a single number."""
@@ -284,10 +284,25 @@ class ConditionalDistribution:
         """
         return self._in_chunks(lambda w, rows: (shares[rows] @ w)[None]).sum(dim=0)
 
+    def average_masses(self, shares: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Levels of scalar Y, which all members share, and Σ_i shares_i P_i(Y = level); None where Y has no levels.
+
+        Examples
+        --------
+        >>> _coins().average_masses(torch.tensor([0.5, 0.5], dtype=torch.float64)) is None
+        True
+        """
+        levels = self._levels(0)
+        if levels is None or not self._scalar:
+            return None
+        atoms = self.support.sorted_values(0)
+        masses = self._in_chunks(lambda w, rows: (shares[rows] @ self._level_masses(w, atoms, 0, rows))[None], width=2)
+        return levels.values, masses.sum(dim=0)
+
     def located_atoms(self, per_member: int) -> tuple[Tensor, Tensor]:
         """At most about `per_member` atoms of every member in units of Y, (n, k, q), with their weights (n, k).
 
-        Scalar atoms are joined in runs; vector atoms are drawn systematically with equal weights.
+        Scalar atoms are joined in runs; vector atoms and those on levels are drawn systematically with equal weights.
 
         Examples
         --------
@@ -300,15 +315,14 @@ class ConditionalDistribution:
         if n_atoms <= per_member:
             weights = self._in_chunks(lambda w, rows: w)
             values = self.support.values.mT.expand(len(self), q, n_atoms)
-        elif q == 1:
+        elif q == 1 and self._levels(0) is None:
             group = torch.arange(n_atoms, device=self.left.device) * per_member // n_atoms
             weights = self._in_chunks(lambda w, rows: w.new_zeros(len(w), per_member).index_add_(1, group, w))
             firsts = self._in_chunks(
                 lambda w, rows: w.new_zeros(len(w), per_member).index_add_(1, group, w * self._located(rows)[:, 0])
             )
             joined = torch.where(weights > 0, firsts / weights.clamp(min=1e-300), 0.0)
-            joined = joined[:, None, :]
-            return (joined if self.lattice is None else self.lattice.nearest(joined)).mT, weights
+            return self._on_lattice(0, joined)[:, :, None], weights
         else:
             # Offsets that differ by the golden ratio: members draw other atoms, so that errors of a mixture cancel.
             member = torch.arange(len(self), dtype=torch.float64, device=self.left.device)[:, None]
@@ -394,10 +408,12 @@ class ConditionalDistribution:
 
     def _deviations(self, w: Tensor, rows: slice) -> Tensor:
         """Atoms minus the mean of each member, (rows, q, atoms)."""
-        if self.transport is None or self.lattice is not None:
+        if self.transport is None:
             values = self._located(rows)
         else:  # the anchor would only cancel, at the cost of digits
             values = self.transport[rows].offsets_at(self.support.values.mT[None])
+            if self.lattice is not None:
+                values = torch.where(self.lattice.discrete(values.device)[:, None], self._located(rows), values)
         values = values - values[..., :1]  # a point mass far from zero has deviations of exactly zero
         return values - (w[:, None, :] * values).sum(dim=-1, keepdim=True)
 
@@ -493,8 +509,18 @@ class ConditionalDistribution:
         """Sorted atoms of component k in units of Y: (atoms,), or (rows, atoms) where members move them."""
         if self.transport is None:
             return atoms
-        moved = self.transport.component(k)[rows].from_base(atoms[None, None])
-        return (moved if self.lattice is None else self.lattice.component(k).values_at(moved))[:, 0]
+        return self._on_lattice(k, self._spread(atoms, k, rows))
+
+    def _spread(self, atoms: Tensor, k: int, rows: slice) -> Tensor:
+        """Sorted atoms of component k on the continuum that moved ones lie on, (rows, atoms)."""
+        assert self.transport is not None
+        return self.transport.component(k)[rows].from_base(atoms[None, None])[:, 0]
+
+    def _on_lattice(self, k: int, points: Tensor) -> Tensor:
+        return points if self.lattice is None else self.lattice.component_at(k, points)
+
+    def _levels(self, k: int) -> Levels | None:
+        return None if self.lattice is None else self.lattice.levels(k)
 
     def quantile(self, q: Any) -> Any:
         """Smallest atom t with F(t) ≥ q, for levels strictly inside (0, 1) (Hyndman & Fan 1996, definition 1).
@@ -578,7 +604,8 @@ class ConditionalDistribution:
         level = check_number(coverage, "coverage", minimum=0, maximum=1, open_ends=True)
         levels = torch.linspace(0, 1, 513, dtype=torch.float64, device=self.left.device).clamp(1e-9)
         edges = self._quantile(levels)[:, 0]
-        density = self._pdf((edges[:, None, :-1] + edges[:, None, 1:]) / 2)[:, 0]
+        middles = (edges[:, None, :-1] + edges[:, None, 1:]) / 2
+        density = self._pdf(middles, self._from_base(middles))[:, 0]
         pieces, counts = weighted.densest_cells(self._from_base(edges[:, None])[:, 0], density, level)
         return [self._export(piece) for piece in pieces.split(counts.tolist())]
 
@@ -617,33 +644,28 @@ class ConditionalDistribution:
 
     def _density(self, t: Tensor) -> Tensor:
         """Density at values of Y, (n or 1, q, g)."""
-        if isinstance(self.lattice, Levels):
-            return self._level_density(t.expand(len(self), -1, -1), self.lattice)
-        return self._pdf(self._to_base(t))
+        return self._pdf(self._to_base(t), t.expand(len(self), -1, -1))
 
-    def _pdf(self, base: Tensor) -> Tensor:
-        """Density at points in the coordinates of the atoms, in units of Y."""
-        if isinstance(self.lattice, Levels):
-            return self._level_density(self._from_base(base), self.lattice)
+    def _pdf(self, base: Tensor, t: Tensor) -> Tensor:
+        """Density at points in the coordinates of the atoms, which are t in units of Y."""
 
         def component(w: Tensor, atoms: Tensor, k: int, rows: slice) -> Tensor:
-            return weighted.density(w, atoms, base[rows, k])
+            levels = self._levels(k)
+            if levels is not None:  # shared by all members: these are atoms as in raw coordinates
+                return weighted.density(self._level_masses(w, atoms, k, rows), levels.values, t[rows, k])
+            density = weighted.density(w, atoms, base[rows, k])
+            if self.transport is None:
+                return density
+            return density / self.transport.component(k)[rows].slope(base[rows, k : k + 1])[:, 0]
 
-        density = self._per_component(component)
-        return density if self.transport is None else density / self.transport.slope(base)
+        return self._per_component(component)
 
-    def _level_density(self, t: Tensor, levels: Levels) -> Tensor:
-        """The same where Y takes values that all members share: these are atoms as in raw coordinates."""
-
-        def component(w: Tensor, atoms: Tensor, k: int, rows: slice) -> Tensor:
-            assert self.transport is not None
-            scores = self.transport.component(k)[rows].from_base(atoms[None, None])[:, 0]
-            values = levels.values[k]
-            mass = w.new_zeros(len(w), len(values)).scatter_add_(1, levels.level_numbers(scores, k), w)
-            return weighted.density(mass, values, t[rows, k])
-
-        most = max(len(values) for values in levels.values)
-        return self._per_component(component, width=2 + most // len(self.support))
+    def _level_masses(self, w: Tensor, atoms: Tensor, k: int, rows: slice) -> Tensor:
+        """Probabilities of the levels of component k, (rows, levels)."""
+        levels = self._levels(k)
+        assert levels is not None
+        numbers = levels.numbers_at(self._spread(atoms, k, rows))
+        return w.new_zeros(len(w), len(levels.values)).scatter_add_(1, numbers, w)
 
     def mode(self) -> Any:
         """argmax p(t) over 199 quantiles t of each law.
@@ -657,7 +679,7 @@ class ConditionalDistribution:
         """
         levels = torch.linspace(0.005, 0.995, 199, dtype=torch.float64, device=self.left.device)
         candidates = self._quantile(levels)
-        best = self._pdf(candidates).argmax(dim=-1, keepdim=True)
+        best = self._pdf(candidates, self._from_base(candidates)).argmax(dim=-1, keepdim=True)
         return self._by_component(self._from_base(candidates.gather(-1, best))[..., 0])
 
     # ---------------------------------------------------------------- sets and functions

@@ -43,14 +43,15 @@ class NCPRegressor(RegressorMixin, NCPEstimator):
     Parameters
     ----------
     rank : int or "auto"
-        Number of singular functions. `"auto"` learns 64 and keeps as many as held-out rows support; in residual
-        coordinates none, if the mixture leaves nothing to explain.
+        Number of singular functions. `"auto"` learns 64, of scalar y in residual coordinates 16, and keeps as many as
+        held-out rows support; in residual coordinates none, if the mixture leaves nothing to explain.
     hidden_sizes : sequence of int
         Hidden layers of both networks.
     coordinates : {"auto", "raw", "residual"}
         `"raw"` is the paper; `"residual"` first learns a conditional mixture of Gaussians and then the law of y's
-        normal score under it, see `ncprob.coordinates`; `"auto"` fits both and keeps the residual ones unless raw
-        ones have a clearly lower held-out CRPS (`coordinates_`).
+        normal score under it, see `ncprob.coordinates`; `"auto"` keeps the residual ones unless raw ones, which get a
+        short trial first, have a clearly lower held-out CRPS (`coordinates_`). Where one of several targets takes few
+        values or has a point mass, `"auto"` is `"raw"`: it keeps what ties such a target to the others.
     loss : {"covariance", "u_statistic", "paired", "cross_fitted"}
         Estimate of the training loss, see `ncprob.losses`.
     gamma : float

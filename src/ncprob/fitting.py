@@ -10,7 +10,7 @@ from torch import Tensor
 from ncprob.candidates import Candidate, Plan, complete, fit_candidates
 from ncprob.coordinates import fold_numbers
 from ncprob.judging import choose, held_out_answers, operator_terms, promises
-from ncprob.lattices import Lattice, Levels, lattice_of
+from ncprob.lattices import Lattice, lattice_of
 from ncprob.model import FittedModel
 from ncprob.networks import check_encoders
 from ncprob.preprocessing import SoftScale
@@ -25,7 +25,7 @@ MINIMUM_ROWS = 16  # below, no network is trained: the marginal law is the answe
 def fit_model(
     training: Sample, held_out: Sample | None, recipe: Recipe, *, join: bool, stream: RowStream | None = None
 ) -> Candidate:
-    """Fit all candidates, keep the one with the lowest held-out CRPS, and complete it.
+    """Fit the preferred candidate and those that promise more, keep the best on held-out rows, and complete it.
 
     With `join` the held-out rows, once they have chosen, also serve as atoms and in the statistics of whitening. With a
     `stream` networks train on its rows, and all that is known in memory scales, judges, whitens and serves as atoms.
@@ -34,7 +34,7 @@ def fit_model(
     n = len(training)
     learning = joined(training, held_out) if join and held_out is not None else training
     learning = replace(learning, fold=fold_numbers(len(learning), learning.y.device))
-    lattice = None if recipe.coordinates == "raw" else lattice_of(learning.y, learning.weights)
+    lattice = lattice_of(learning.y, learning.weights)
     trees, learning = _grow_trees(learning, lattice, recipe, n_judges=len(learning) - n)
     training = learning.rows(slice(0, n))
     if held_out is not None:
@@ -45,12 +45,9 @@ def fit_model(
     plans = _plans(rows, recipe)
     if judges is None:
         return fit_candidates(plans[:1])[0]
-    candidates = fit_candidates([plans[0], *map(_pilot, plans[1:])])
-    if len(plans) > 1 and not promises(candidates[1], candidates[0]):
-        candidates = candidates[:1]
-    elif len(plans) > 1:
-        candidates = [candidates[0], *fit_candidates(plans[1:])]
-    best = choose(candidates, recipe)
+    first, *pilots = fit_candidates([plans[0], *map(_pilot, plans[1:])])
+    others = [plan for plan, pilot in zip(plans[1:], pilots, strict=True) if promises(pilot, first)]
+    best = choose([first, *fit_candidates(others)], recipe)
     best = replace(best, terms=operator_terms(best), answers=held_out_answers(best))
     return complete(best, recipe) if join else best
 
@@ -58,17 +55,23 @@ def fit_model(
 def _plans(rows: Rows, recipe: Recipe) -> list[Plan]:
     """What to fit, the preferred coordinates first.
 
-    Mixtures weigh the tree inputs themselves; an operator in raw coordinates is tried without them.
+    Mixtures weigh the tree inputs themselves; an operator in raw coordinates is tried without them. Where a component
+    of several takes levels only, raw coordinates alone are tried: levels are spread each by itself, so what ties
+    components together (one is zero where another is) would be kept only as far as the operator learns it.
     """
     if recipe.coordinates != "auto":
         return [Plan(recipe.coordinates, recipe.coordinates, rows, recipe)]
-    return [Plan("residual", "residual", rows, recipe), Plan("raw", "raw", rows.without_trees(), recipe)]
+    plain = Plan("raw", "raw", rows.without_trees(), recipe)
+    if rows.lattice is None or not rows.lattice.has_levels or len(rows.lattice.components) == 1:
+        return [Plan("residual", "residual", rows, recipe), plain]
+    return [plain] if rows.trees is None else [Plan("raw-trees", "raw", rows, recipe), plain]
 
 
 def _pilot(plan: Plan) -> Plan:
     """The same at an eighth of the cost, to see whether it is worth the whole."""
     schedule = plan.recipe.schedule
-    short = replace(schedule, max_steps=-(-schedule.max_steps // 4), batch_size=max(16, schedule.batch_size // 2))
+    batch_size = min(schedule.batch_size, max(16, schedule.batch_size // 2))
+    short = replace(schedule, max_steps=-(-schedule.max_steps // 4), batch_size=batch_size)
     return replace(plan, name=f"{plan.name}-pilot", recipe=replace(plan.recipe, schedule=short))
 
 
@@ -78,7 +81,7 @@ def _grow_trees(
     """Trees, and the sample with their predictions among its inputs, each row by trees that have not seen it."""
     if not recipe.grows_trees(sample.x):
         return None, sample
-    y = lattice.middles(sample.y) if isinstance(lattice, Levels) else sample.y
+    y = sample.y if lattice is None else lattice.middles(sample.y)
     trees, columns = TreeInputs.fit(sample.x, SoftScale.fit(y)(y), sample.weights, recipe.seed, n_judges)
     return trees, replace(sample, x=torch.cat([sample.x, columns], dim=1))
 

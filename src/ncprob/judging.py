@@ -11,7 +11,6 @@ from ncprob.candidates import Candidate, features_of
 from ncprob.diagnostics import HeldOutAnswers
 from ncprob.distribution import ConditionalDistribution
 from ncprob.guarantees import OperatorTerms, estimate_terms
-from ncprob.lattices import Levels
 from ncprob.model import FittedModel
 from ncprob.pairs import TensorPairs
 from ncprob.preprocessing import robust_center_and_scale
@@ -38,10 +37,10 @@ def choose(candidates: list[Candidate], recipe: Recipe) -> Candidate:
     """The candidate with the lowest held-out CRPS; a richer one must be better beyond doubt.
 
     First come residual coordinates, the safer choice; an operator that adds nothing to their mixture is left out, and
-    raw coordinates must be better by more than `MATERIAL`, unless Y takes some values only: such laws have no density.
+    raw coordinates must be better by more than `MATERIAL`, unless Y takes few values: such laws have no density.
     """
     best = candidates[0]
-    if best.model.residual is None:  # raw coordinates alone
+    if best.model.residual is None and len(candidates) == 1:  # else Y has several components
         return best
     scores = held_out_crps(best)
     # Of several components the operator alone knows how they depend on each other given x; their CRPS do not show it,
@@ -54,7 +53,8 @@ def choose(candidates: list[Candidate], recipe: Recipe) -> Candidate:
     for candidate in candidates[1:]:
         others = held_out_crps(candidate)
         better = bool(others.mean() < scores.mean())
-        if not isinstance(best.rows.lattice, Levels):
+        lattice = best.rows.lattice
+        if best.model.residual is not None and (lattice is None or not lattice.has_few_values):
             better = _clearly_lower(others, scores) and bool(others.mean() < (1 - MATERIAL) * scores.mean())
         if better:
             best, scores = candidate, others

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ncprob.coordinates import MixtureCoordinates
 from ncprob.distribution import ConditionalDistribution
-from ncprob.lattices import Lattice, lattice_from_state
+from ncprob.lattices import Lattice
 from ncprob.operator import SpectralOperator
 from ncprob.pairs import select
 from ncprob.state import State, numbered
@@ -80,7 +80,7 @@ class FittedModel:
             ranks,
             support,
             None if residual is None else MixtureCoordinates.from_state(residual, q, x_encoder),
-            None if lattice is None else lattice_from_state(lattice, q),
+            None if lattice is None else Lattice.from_state(lattice, q),
             None if trees is None else TreeInputs.from_state(trees, n_inputs),
         )
 

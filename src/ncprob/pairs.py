@@ -63,6 +63,11 @@ def as_pairs(pairs: Any, device: torch.device | None = None) -> Pairs:
     if isinstance(pairs, Pairs):
         return pairs
     if isinstance(pairs, DataLoader):
+        if not hasattr(pairs.dataset, "__len__"):
+            raise TypeError(
+                "`pairs` must be a DataLoader whose Dataset has a length, which says how many pairs there are; "
+                f"{type(pairs.dataset).__name__} has none. Define its `__len__`."
+            )
         return LoaderPairs(pairs, device)
     if isinstance(pairs, Dataset):
         return DatasetPairs(pairs, device)
@@ -168,6 +173,13 @@ class LoaderPairs:
         """All pairs once, in the loader's batches."""
         for x, y in self.loader:
             yield to_device(x, self.device), to_device(y, self.device), None
+
+    def gives_batches(self) -> bool:
+        """Whether an epoch has a batch, as far as the loader can tell: fewer rows than one may all be dropped."""
+        try:
+            return len(self.loader) > 0
+        except TypeError:  # a batch sampler of the user's without a length
+            return True
 
     def fingerprint(self) -> str:
         """Type and length: the items may be too many to read."""

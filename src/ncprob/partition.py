@@ -56,6 +56,7 @@ def part_of(
     (True, 1)
     """
     ranks = ranks_of(hold, device)
+    _check_batches(pairs, ranks, name)
     if ranks.size == 1:
         return pairs, ranks
     part = SamePairs(pairs, ranks, name) if hold == "same" else OwnPairs(pairs, ranks, name)
@@ -67,6 +68,17 @@ def part_of(
             "Start fewer processes, or pass more rows."
         )
     return part, ranks
+
+
+def _check_batches(pairs: Pairs, ranks: Ranks, name: str) -> None:
+    """Refuse DataLoaders without a batch, which would be waited for for ever."""
+    gives = ranks.gathered(not isinstance(pairs, LoaderPairs) or pairs.gives_batches())
+    if not all(gives):
+        whose = "" if ranks.size == 1 else f" of rank {gives.index(False)}"
+        raise ValueError(
+            f"`{name}`{whose} must come in batches; the DataLoader gives none: it has fewer rows than its batch size, "
+            "and `drop_last`. Make its batches smaller, or give it more rows."
+        )
 
 
 class SamePairs:
