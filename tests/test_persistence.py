@@ -26,6 +26,7 @@ import ncprob
 from ncprob import NCPClassifier, NCPRegressor, load, storage, trees
 from ncprob._files import partial_directory
 from ncprob.encoders import MLP
+from ncprob.state import State
 
 RNG = np.random.default_rng(0)
 N = 160
@@ -493,6 +494,26 @@ def test_a_full_disk_leaves_the_old_model(saved, fitted, monkeypatch):
     with pytest.raises(OSError, match="No space left"):
         other.save(saved)
     assert {file.name: file.read_bytes() for file in saved.iterdir()} == before
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_processes_that_save_to_one_place_leave_one_of_their_models(there, tmp_path):
+    # Each would remove the tensors of the other between its tensor file and its JSON file.
+    writer = """
+import sys, torch
+from ncprob import storage
+from ncprob.state import State
+for k in range(40):
+    storage.write(State({"number": torch.tensor([float(sys.argv[2]) + k])}), {}, sys.argv[1])
+"""
+    path = tmp_path / "model"
+    if there:
+        storage.write(State({"number": torch.zeros(1)}), {}, path)
+    started = [subprocess.Popen([sys.executable, "-c", writer, str(path), str(100 * i)]) for i in range(3)]
+    assert [process.wait() for process in started] == [0, 0, 0]
+    assert float(storage.read(path)[1].tensors["number"]) in {39.0, 139.0, 239.0}
+    assert len(list(path.iterdir())) == 2
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_model_that_is_replaced_while_it_is_read(saved, monkeypatch):

@@ -27,7 +27,7 @@ from ncprob import NCPRegressor
 from ncprob.losses import LOSSES, best_operator, orthonormality_penalty
 from ncprob.pairs import DatasetPairs, LoaderPairs, TensorPairs
 from ncprob.partition import OwnPairs
-from ncprob.ranks import ALONE, JoinedRows, Ranks, shares
+from ncprob.ranks import ALONE, JoinedRows, Ranks, current_ranks, shares
 from ncprob.statistics import PairMoments
 
 pytestmark = pytest.mark.skipif(not dist.is_gloo_available(), reason="torch was built without gloo")
@@ -370,6 +370,24 @@ def test_estimators_fit_alone_on_every_rank_of_torchrun(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "text", "allowed"),
+    [
+        ("WORLD_SIZE", "two", "from 1 on"),
+        ("WORLD_SIZE", "0", "from 1 on"),
+        ("RANK", "2", "from 0 to 1"),
+        ("RANK", "-1", "from 0 to 1"),
+        ("MASTER_PORT", "abc", "from 0 to 65535"),
+    ],
+)
+def test_variables_that_no_launcher_sets_are_refused_by_name(name, text, allowed, monkeypatch):
+    usual = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
+    for variable, value in (usual | {name: text}).items():
+        monkeypatch.setenv(variable, value)
+    with pytest.raises(ValueError, match=f"variable {name} .* whole number {allowed}; got '{text}'"):
+        current_ranks(torch.device("cpu"))
+
+
 def test_torchrun_gives_what_one_process_gives():
     """`benchmarks.ranks` does not know of ranks: `train` finds those that torchrun started."""
     script = ["-m", "benchmarks.ranks", "--rows", "2000", "--steps", "30"]

@@ -1,7 +1,10 @@
 """Calls here, in processes or on Ray: every item once, with its result or what it raised."""
 
 import os
+import re
+import socket
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -52,3 +55,19 @@ def test_without_ray_the_extra_is_named(monkeypatch):
     for call in (connected_ray, lambda: check_workers("ray"), lambda: list(share_out(halved, [1], "ray"))):
         with pytest.raises(ImportError, match=r"pip install 'ncprob\[distributed\]'"):
             call()
+
+
+def test_an_address_of_ray_where_nobody_listens_is_told_at_once(monkeypatch):
+    asked = []
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False, init=lambda: asked.append(1)))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        for address in (f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}", "auto", "local", ""):
+            monkeypatch.setenv("RAY_ADDRESS", address)
+            connected_ray()
+    assert len(asked) == 5
+    for address in (f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}", "127.0.0.1:99999"):  # the server has gone
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        with pytest.raises(ConnectionError, match=f"answers at {re.escape(address)}, the address in RAY_ADDRESS"):
+            connected_ray()
+    assert len(asked) == 5

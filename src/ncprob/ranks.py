@@ -275,7 +275,25 @@ def current_ranks(device: torch.device) -> Ranks:
 def _launched() -> bool:
     """Whether `torchrun`, or something that sets the same variables, started several processes."""
     needed = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-    return all(name in os.environ for name in needed) and int(os.environ["WORLD_SIZE"]) > 1
+    if not all(name in os.environ for name in needed):
+        return False
+    size = _number("WORLD_SIZE", minimum=1)
+    _number("RANK", minimum=0, maximum=size - 1)
+    _number("MASTER_PORT", minimum=0, maximum=65535)
+    return size > 1
+
+
+def _number(name: str, minimum: int, maximum: int | None = None) -> int:
+    """A variable of the environment as a whole number."""
+    text = os.environ[name]
+    number = int(text) if text.strip().isdecimal() else -1
+    if number < minimum or (maximum is not None and number > maximum):
+        allowed = f"from {minimum} on" if maximum is None else f"from {minimum} to {maximum}"
+        raise ValueError(
+            f"The variable {name} of the environment must be a whole number {allowed}; got {text!r}. Start ranks with "
+            "`torchrun`, which sets it, or unset it for a process alone."
+        )
+    return number
 
 
 def _form_group(device: torch.device) -> None:

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +43,9 @@ def write(state: State, header: dict[str, Any], path: str | os.PathLike[str]) ->
     files = _files(state, header)
     target.parent.mkdir(parents=True, exist_ok=True)
     clear_remains(target)
-    if target.is_dir():
-        _replace(files, target)
-    else:
-        _create(files, target)
+    if target.is_dir() or not _create(files, target):
+        with _one_at_a_time(target):
+            _replace(files, target)
 
 
 def check_target(path: str | os.PathLike[str]) -> None:
@@ -94,18 +93,37 @@ def _checksum(facts: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
-def _create(files: list[tuple[str, bytes]], target: Path) -> None:
-    """Write into a directory beside `target`, which does not exist, then give it its name."""
+def _create(files: list[tuple[str, bytes]], target: Path) -> bool:
+    """Write into a directory beside `target` and give it its name; False if another process has been faster."""
     beside = partial_directory(target)
     try:
         beside.chmod(0o777 & ~umask())
         for name, content in files:
             _write_file(beside / name, content)
         _sync_directory(beside)
-        os.rename(beside, target)
+        try:
+            os.rename(beside, target)
+        except OSError:
+            if target.is_dir() and _is_model(target):
+                return False
+            raise
         _sync_directory(target.parent)
+        return True
     finally:
         shutil.rmtree(beside, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _one_at_a_time(directory: Path) -> Iterator[None]:
+    """Others that save here wait, for each would remove the tensors of the other. The lock ends with its process."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(ImportError, OSError):  # Windows and some file systems have no such locks
+            import fcntl
+
+            descriptor = os.open(directory, os.O_RDONLY)
+            stack.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
 
 
 def _replace(files: list[tuple[str, bytes]], target: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
+import os
+import socket
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -15,6 +17,7 @@ from ncprob._validation import check_integer
 
 Workers = int | Literal["ray"]
 Item = TypeVar("Item")
+REACHABLE_WITHIN = 20.0  # seconds
 IN_FLIGHT = 1000  # calls that Ray knows of at once: it keeps all of them in memory
 
 
@@ -104,5 +107,20 @@ def connected_ray() -> Any:
     except ImportError as error:
         raise ImportError("Ray is needed for this: pip install 'ncprob[distributed]'") from error
     if not ray.is_initialized():
+        _check_reachable(os.environ.get("RAY_ADDRESS", ""))
         ray.init()
     return ray
+
+
+def _check_reachable(address: str) -> None:
+    """Refuse an address where nobody listens: Ray itself would try for a quarter of an hour."""
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if not (host and port.isdecimal()):  # a cluster of this machine: "", "auto", "local"
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=REACHABLE_WITHIN).close()
+    except (OSError, OverflowError) as error:
+        raise ConnectionError(
+            f"No Ray cluster answers at {address}, the address in RAY_ADDRESS ({error}). Start it there, or correct or "
+            "unset the variable; without it Ray starts on this machine."
+        ) from error
