@@ -12,6 +12,7 @@ from torch import nn
 from ncprob import coordinates, datasets
 from ncprob.coordinates import (
     COMPONENTS,
+    FEW_INPUTS,
     FOLDS,
     KNOTS,
     MINIMUM_SHARE,
@@ -176,6 +177,21 @@ def test_variants_go_from_flexible_to_stiff():
     with_trees = variants(0.01, 0.02, n_rows=1000, n_inputs=5, n_plain=3)
     assert with_trees[:-1] == chosen
     assert with_trees[-1].inputs == 3
+
+
+def test_with_few_inputs_classical_models_join():
+    few = variants(0.01, 0.02, n_rows=1000, n_inputs=FEW_INPUTS)
+    forms = [(v.form, v.components) for v in few[3:]]
+    assert forms == [("clusters", 5), ("quadratic", 1), ("linear", 2), ("linear", 1)]
+    assert all(v.components > 1 for v in variants(0.01, 0.02, n_rows=1000, n_inputs=FEW_INPUTS + 1))
+
+
+def test_one_gaussian_begins_in_the_middle():
+    model = new_model([Variant(0.01, 0.0, form="linear", components=1), PLAIN], n_inputs=2)
+    weights, means, _ = model.parameters_at(torch.zeros(3, 2))
+    assert float(means[:FOLDS, ..., 0].detach().abs().max()) == 0
+    assert torch.equal(weights[:FOLDS].exp(), torch.tensor([1.0, 0, 0, 0, 0]).expand(FOLDS, 3, 1, 5))
+    assert float(means[FOLDS:].detach().std()) > 1
 
 
 def test_variants_that_cannot_pay_are_not_tried():

@@ -45,6 +45,10 @@ FORBIDDEN_MODULES = {
     "aiohttp",
     "webbrowser",
 }
+ALLOWED = {
+    "__init__.py": ["importlib.import_module"],  # of modules of the package only
+    "workers.py": ["socket"],  # to ask whether anybody listens at RAY_ADDRESS before Ray connects; nothing is sent
+}
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__", "input", "breakpoint"}
 FORBIDDEN_ATTRIBUTES = {
     "os.system",
@@ -83,8 +87,7 @@ def findings(source):
 
 @pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
 def test_nothing_is_executed_unpickled_started_or_fetched(path):
-    lazy = ["importlib.import_module"] if path == SOURCE / "__init__.py" else []  # of modules of the package only
-    assert list(findings(path.read_text())) == lazy
+    assert list(findings(path.read_text())) == ALLOWED.get(str(path.relative_to(SOURCE)), [])
 
 
 @pytest.mark.parametrize(

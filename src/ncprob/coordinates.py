@@ -33,7 +33,7 @@ FOLDS = 4
 COMPONENTS = 5
 MANY_ROWS = 5_000  # from here on strong decay does not pay, and is not tried
 MANY_INPUTS = 64  # beyond, squares of the inputs are not tried
-FEW_INPUTS = 4  # up to here clusters of (X, Y) are tried: with more the law of X itself is too much to learn
+FEW_INPUTS = 4  # up to here clusters of (X, Y) and normal laws are tried: with more the law of X is too much to learn
 MINIMUM_SCALE = 1e-3  # of the marginal scale: keeps a deterministic relation Y = m(X) finite
 MINIMUM_SHARE = 0.1  # variants with a smaller share of the pool are left out of the answers
 SCORE_ROWS = 16384  # at a time; a multiple of FOLDS
@@ -84,23 +84,28 @@ class Variant:
 def variants(weight_decay: float, gate: float, n_rows: int, n_inputs: int, n_plain: int | None = None) -> list[Variant]:
     """From flexible to stiff: weak, middle and strong decay, quadratic, linear; with `n_plain`, one of so many inputs.
 
-    Clusters are a quadratic variant that begins as a mixture of (X, Y) found by EM: where components change sharply
-    with x, the coefficients are larger than gradient descent reaches from zero. Where rows are few for the `n_plain`
-    inputs, two variants see the others alone, which are predictions of y: the noise of many inputs cannot mislead them.
+    With few inputs the quadratic variant is clusters, which begin as a mixture of (X, Y) found by EM: where components
+    change sharply with x, the coefficients are larger than gradient descent reaches from zero. Two classical models
+    join them there, normal laws with a mean and a scale that are quadratic or linear in x: where one of these is right
+    nothing has less to learn. Where rows are few for the `n_plain` inputs, two variants see the others alone, which are
+    predictions of y: the noise of many inputs cannot mislead them.
 
     Examples
     --------
-    >>> [variant.form for variant in variants(0.01, 0.0, n_rows=100_000, n_inputs=2)]
-    ['network', 'network', 'quadratic', 'clusters', 'linear']
+    >>> [(variant.form, variant.components) for variant in variants(0.01, 0.0, n_rows=100_000, n_inputs=2)]
+    [('network', 5), ('network', 5), ('clusters', 5), ('quadratic', 1), ('linear', 2), ('linear', 1)]
     """
     chosen = [Variant(3 * weight_decay, gate), Variant(30 * weight_decay, gate)]
     if n_rows < MANY_ROWS:
         chosen.append(Variant(100 * weight_decay, gate))
-    if n_inputs <= MANY_INPUTS:
-        chosen.append(Variant(3 * weight_decay, gate, form="quadratic"))
     if n_inputs <= FEW_INPUTS:
         chosen.append(Variant(0.0, 0.0, form="clusters"))
+        chosen.append(Variant(3 * weight_decay, gate, form="quadratic", components=1))
+    elif n_inputs <= MANY_INPUTS:
+        chosen.append(Variant(3 * weight_decay, gate, form="quadratic"))
     chosen.append(Variant(3 * weight_decay, gate, form="linear", components=2))
+    if n_inputs <= FEW_INPUTS:
+        chosen.append(Variant(3 * weight_decay, gate, form="linear", components=1))
     if n_plain is None:
         return chosen
     if worth_selecting(n_rows, n_plain):
@@ -203,7 +208,8 @@ class MixtureCoordinates(nn.Module):
             networks.weights[-1].mul_(0.3)
             means = networks.biases[-1].zero_().unflatten(-1, (3, n_components, COMPONENTS))[:, :, 1]
             for variant, part in zip(variants, means.split(FOLDS), strict=True):
-                part[..., : variant.components] = torch.linspace(-1.5, 1.5, variant.components)
+                reach = 1.5 if variant.components > 1 else 0.0
+                part[..., : variant.components] = torch.linspace(-reach, reach, variant.components)
         return cls(variants, n_components, networks)
 
     # ---------------------------------------------------------------- saving
@@ -430,8 +436,8 @@ class MixtureCoordinates(nn.Module):
         return likelihood.unflatten(0, (-1, FOLDS)).transpose(1, 2).flatten(1)[:, :n]
 
     @torch.no_grad()
-    def _pool(self, data: TensorPairs, rounds: int = 100) -> None:
-        """Shares of the variants by EM on out-of-fold likelihoods."""
+    def _pool(self, data: TensorPairs, rounds: int = 30) -> None:
+        """Shares of the variants by EM on out-of-fold likelihoods; few rounds leave more to those nearly alike."""
         likelihood, mass = self._out_of_fold(data)
         total = likelihood @ mass
         # Towards the better ones from the start: EM moves slowly between variants that are nearly alike.

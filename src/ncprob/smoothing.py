@@ -9,7 +9,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 TERMS = 20
-CELLS = 1024
+MIN_CELLS, MAX_CELLS = 1024, 4096
+CELLS_PER_ROOT = 32  # cells per √n: half a cell, the error of a step, is 1/32 of the sampling error 1/(2√n)
 GRID = 4097
 CRITICAL = 1.63  # 1 % point of √n · sup|F̂ − F| (Kolmogorov 1933)
 
@@ -20,9 +21,11 @@ def smooth_atoms(
     """Atoms and weights of a smooth law fitted to normal scores, or None where a smooth law does not fit.
 
     U = Φ(score) is nearly uniform if the model behind the scores is nearly right. Its density is estimated by
-    1 + Σ_k a_k √2 cos(kπu), each coefficient shrunk by its own noise, a_k = c_k · max(0, 1 − 2 Var(c_k)/c_k²):
-    an orthogonal series estimate (Efromovich 1999) with a fraction of the sampling error of n atoms. If the
-    scores depart from it by more than chance (Kolmogorov's test), the atoms should stay what they are.
+    1 + Σ_{k≤K} a_k √2 cos(kπu), an orthogonal series estimate (Efromovich 1999) with a fraction of the sampling error
+    of n atoms. Coefficients within the universal threshold of their noise, λ² = 2 ln K (Donoho & Johnstone 1994), are
+    zero: of K that are nothing but noise the largest is about λ, so a model that is right is left as it is. The others
+    shrink less the further they are beyond, a_k = c_k · max(0, 1 − (λ² Var(c_k)/c_k²)²), a firmer garrote (Gao 1998).
+    If the scores depart from the estimate by more than chance (Kolmogorov's test), the atoms stay what they are.
 
     Examples
     --------
@@ -56,7 +59,8 @@ def _series(u: Tensor, mass: Tensor, effective: float, grid: Tensor) -> Tensor:
     cosines = math.sqrt(2) * torch.cos(math.pi * k[:, None] * u)
     means = cosines @ mass
     noise = ((cosines - means[:, None]).square() @ mass) / effective
-    coefficients = means * (1 - 2 * noise / means.square().clamp(min=1e-300)).clamp(min=0)
+    within = 2 * math.log(TERMS) * noise / means.square().clamp(min=1e-300)
+    coefficients = means * (1 - within.square()).clamp(min=0)
     middles = (grid[1:] + grid[:-1]) / 2
     density = 1 + coefficients @ (math.sqrt(2) * torch.cos(math.pi * k[:, None] * middles))
     law = torch.nn.functional.pad(density.clamp(min=1e-6).cumsum(0), (1, 0))
@@ -65,9 +69,10 @@ def _series(u: Tensor, mass: Tensor, effective: float, grid: Tensor) -> Tensor:
 
 def _cell_edges(effective: float) -> Tensor:
     """Even cells, the outermost ones halved until they hold less than a quarter of a row: tails keep their reach."""
-    halvings = max(0, math.ceil(math.log2(4 * effective / CELLS)))
-    tail = torch.tensor([0.0, *(2.0**-i / CELLS for i in range(halvings, 0, -1))], dtype=torch.float64)
-    even = torch.arange(1, CELLS, dtype=torch.float64) / CELLS
+    cells = min(max(MIN_CELLS, round(CELLS_PER_ROOT * math.sqrt(effective))), MAX_CELLS)
+    halvings = max(0, math.ceil(math.log2(4 * effective / cells)))
+    tail = torch.tensor([0.0, *(2.0**-i / cells for i in range(halvings, 0, -1))], dtype=torch.float64)
+    even = torch.arange(1, cells, dtype=torch.float64) / cells
     return torch.cat([tail, even, 1 - tail.flip(0)])
 
 
