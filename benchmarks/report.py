@@ -341,7 +341,8 @@ def sections(results: Path) -> list[str]:
     files = {path.stem: path for path in sorted(results.glob("*.csv"))}
     names = [name for name in SECTIONS if name in files] + [name for name in files if name not in SECTIONS]
     runs = density_runs(files)
-    written = [curves(runs)] if runs["n"].nunique() > 2 else []
+    tried = pd.read_csv(files["density-curve"]) if "density-curve" in files else Frame()
+    written = [curves(runs, tried)] if runs["n"].nunique() > 2 else []
     for name in names:
         if name == "density-curve":
             continue

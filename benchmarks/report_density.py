@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from benchmarks import figures
-from benchmarks.markdown import PAPER, Frame, in_bold, number_range, spread, successes, table
+from benchmarks.markdown import PAPER, Frame, failures, in_bold, number_range, spread, successes, table
 from benchmarks.scores import FLOOR
 from benchmarks.suites import SIX_MODELS, SUITES
 
@@ -97,15 +97,25 @@ larger ones is in [reproduction](reproduction.md).
 """
 
 
-def curves(data: Frame) -> str:
-    """KS against n, from all files of the density benchmark together."""
+def curves(data: Frame, tried: Frame) -> str:
+    """KS against n, from all files of the density benchmark together; runs `tried` for the curves may have failed."""
+    by_model = data.groupby(["n", "method", "dataset"])["ks"].mean().groupby(["n", "method"])
+    means = by_model.mean()[by_model.size() == data["dataset"].nunique()].unstack("n")
+    means = means[means.notna().sum(axis=1) > 2]
+    seeds = number_range(data[data["method"].isin(means.index)].groupby(["n", "method", "dataset"])["seed"].nunique())
+    cells = in_bold(means.map(lambda value: "" if pd.isna(value) else f"{value:.4f}"), means)
+    cells.columns = [f"n = {n:,}" for n in means]
     return f"""## Error against the number of rows
 
 Mean KS distance with a band of one standard deviation over seeds, from all result files of the density benchmark;
 dashed: n^(−1/2), the rate of a parametric model.
 
 ![KS against n](images/{figures.curves(data)})
-"""
+
+Averaged over the models, {seeds} seed(s) each; best in bold:
+
+{table(cells.reset_index())}
+{failures(tried) if len(tried) else ""}"""
 
 
 def headline(data: Frame) -> str:
