@@ -100,6 +100,7 @@ SUITES = {
             "without trees",
             "without gates",
             "without clusters",
+            "without normal laws",
             "without pool",
             "without smoothing",
             "without leaving the operator out",

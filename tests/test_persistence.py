@@ -500,19 +500,46 @@ def test_a_full_disk_leaves_the_old_model(saved, fitted, monkeypatch):
 def test_processes_that_save_to_one_place_leave_one_of_their_models(there, tmp_path):
     # Each would remove the tensors of the other between its tensor file and its JSON file.
     writer = """
-import sys, torch
+import pathlib, sys, time, torch
 from ncprob import storage
 from ncprob.state import State
+pathlib.Path(sys.argv[3] + sys.argv[2]).touch()
+while len(list(pathlib.Path(sys.argv[3]).parent.glob("ready*"))) < 3:
+    time.sleep(0.001)
 for k in range(40):
     storage.write(State({"number": torch.tensor([float(sys.argv[2]) + k])}), {}, sys.argv[1])
 """
-    path = tmp_path / "model"
+    path, ready = tmp_path / "models" / "one", str(tmp_path / "ready")
     if there:
         storage.write(State({"number": torch.zeros(1)}), {}, path)
-    started = [subprocess.Popen([sys.executable, "-c", writer, str(path), str(100 * i)]) for i in range(3)]
-    assert [process.wait() for process in started] == [0, 0, 0]
+    started = [subprocess.Popen([sys.executable, "-c", writer, str(path), str(100 * i), ready]) for i in range(3)]
+    assert [process.wait(timeout=120) for process in started] == [0, 0, 0]
     assert float(storage.read(path)[1].tensors["number"]) in {39.0, 139.0, 239.0}
     assert len(list(path.iterdir())) == 2
+    assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("theirs", ["a model", "something else"])
+def test_a_place_that_another_process_takes_meanwhile(theirs, tmp_path, monkeypatch):
+    path, rename = tmp_path / "model", os.rename
+
+    def taken_first(source, target):
+        monkeypatch.setattr(os, "rename", rename)
+        if theirs == "a model":
+            storage.write(State({"number": torch.zeros(1)}), {}, path)
+        else:
+            path.mkdir()
+            (path / "notes.txt").write_text("mine")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", taken_first)
+    if theirs == "a model":
+        storage.write(State({"number": torch.ones(1)}), {}, path)
+        assert float(storage.read(path)[1].tensors["number"]) == 1
+    else:
+        with pytest.raises(OSError, match=r"not empty|exists"):
+            storage.write(State({"number": torch.ones(1)}), {}, path)
+        assert (path / "notes.txt").read_text() == "mine"
     assert list(tmp_path.iterdir()) == [path]
 
 

@@ -369,15 +369,15 @@ def test_estimators_fit_alone_on_every_rank_of_torchrun(monkeypatch):
     np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "text", "allowed"),
     [
         ("WORLD_SIZE", "two", "from 1 on"),
         ("WORLD_SIZE", "0", "from 1 on"),
-        ("RANK", "2", "from 0 to 1"),
-        ("RANK", "-1", "from 0 to 1"),
-        ("MASTER_PORT", "abc", "from 0 to 65535"),
+        ("RANK", "2", "from 0 to 1 with WORLD_SIZE 2"),
+        ("RANK", "-1", "from 0 to 1 with WORLD_SIZE 2"),
+        ("MASTER_PORT", "abc", "from 1 to 65535"),
+        ("MASTER_PORT", "0", "from 1 to 65535"),
     ],
 )
 def test_variables_that_no_launcher_sets_are_refused_by_name(name, text, allowed, monkeypatch):
@@ -388,6 +388,13 @@ def test_variables_that_no_launcher_sets_are_refused_by_name(name, text, allowed
         current_ranks(torch.device("cpu"))
 
 
+def test_a_process_alone_needs_no_other_variables(monkeypatch):
+    for variable, value in (("RANK", "7"), ("WORLD_SIZE", "1"), ("MASTER_ADDR", ""), ("MASTER_PORT", "0")):
+        monkeypatch.setenv(variable, value)
+    assert current_ranks(torch.device("cpu")) is ALONE
+
+
+@pytest.mark.slow
 def test_torchrun_gives_what_one_process_gives():
     """`benchmarks.ranks` does not know of ranks: `train` finds those that torchrun started."""
     script = ["-m", "benchmarks.ranks", "--rows", "2000", "--steps", "30"]

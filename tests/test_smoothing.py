@@ -51,24 +51,31 @@ def test_atoms_increase_and_weights_are_a_law(n, location, scale, seed):
 
 
 @pytest.mark.parametrize(
-    ("law", "share"),
-    [(stats.norm(), 0.2), (stats.norm(0.1, 1), 0.9), (stats.norm(0, 0.9), 0.7), (stats.skewnorm(2, loc=-0.8), 0.9)],
+    ("law", "few", "many"),
+    [
+        (stats.norm(), 0.2, 0.2),
+        (stats.norm(0.1, 1), 1.0, 0.9),
+        (stats.norm(0, 0.9), 0.7, 0.7),
+        (stats.skewnorm(2, loc=-0.8), 1.1, 0.9),
+    ],
     ids=["normal", "moved", "narrow", "skew"],
 )
-def test_the_smooth_law_is_closer_to_the_truth_than_the_atoms(law, share):
-    """Kolmogorov distances over 20 samples of 5,000; of the empirical law it is about 0.87/√n = 0.0123.
+@pytest.mark.parametrize("n", [500, 5000])
+def test_the_smooth_law_is_closer_to_the_truth_than_the_atoms(law, few, many, n):
+    """Kolmogorov distances over 20 samples; of the empirical law it is about 0.87/√n, ± 0.26/√20n.
 
-    Of normal scores the coefficients are nothing but noise, and nearly all are zero.
+    Of normal scores the coefficients are nothing but noise, and nearly all are zero. A law that is wrong by little more
+    than the sampling error of few rows is the worst case: it may be left as it is.
     """
     smooth, empirical = [], []
     for seed in range(20):
-        scores = torch.as_tensor(law.rvs(5000, random_state=seed))
+        scores = torch.as_tensor(law.rvs(n, random_state=seed))
         found = smooth_atoms(scores)
         assert found is not None
         smooth.append(distance(*found, law))
-        empirical.append(distance(scores, torch.full((5000,), 1 / 5000, dtype=torch.float64), law))
-    assert np.mean(empirical) == pytest.approx(0.0123, abs=0.0025)
-    assert np.mean(smooth) < share * np.mean(empirical)
+        empirical.append(distance(scores, torch.full((n,), 1 / n, dtype=torch.float64), law))
+    assert np.mean(empirical) == pytest.approx(0.87 / n**0.5, abs=3.3 * 0.26 / (20 * n) ** 0.5)
+    assert np.mean(smooth) < (few if n == 500 else many) * np.mean(empirical)
 
 
 @pytest.mark.parametrize("n", [300, 5000, 100_000])
@@ -85,7 +92,18 @@ def test_tails_reach_as_far_as_the_rows(n):
 def test_steps_are_small_beside_the_sampling_error(n, cells):
     _, weights = smooth_atoms(exact_scores(n))
     assert float(weights.max()) == pytest.approx(1 / cells)
-    assert 1 / (2 * cells) <= max(1 / (64 * n**0.5), 1 / (2 * MAX_CELLS)) * (1 + 1e-9) + (n < 1024)
+
+
+@pytest.mark.parametrize("n", [500, 5000])
+def test_normal_scores_mostly_stay_normal(n):
+    """Of 20 coefficients that are noise one is beyond √(2 ln 20) in 25 % of the samples: 50 ± 6 of 200."""
+    middles = exact_scores(n)
+    expected = smooth_atoms(middles)[0]
+    changed = 0
+    for seed in range(200):
+        found = smooth_atoms(normal(n, seed=seed))
+        changed += found is None or not torch.allclose(found[0], expected, atol=1e-6)
+    assert changed < 70
 
 
 def modes(n, width):

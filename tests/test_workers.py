@@ -62,11 +62,16 @@ def test_an_address_of_ray_where_nobody_listens_is_told_at_once(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False, init=lambda: asked.append(1)))
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        for address in (f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}", "auto", "local", ""):
+        for address in (f" 127.0.0.1:{port} ", f"ray://127.0.0.1:{port}", "ray://host", "auto", ""):
             monkeypatch.setenv("RAY_ADDRESS", address)
             connected_ray()
     assert len(asked) == 5
-    for address in (f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}", "127.0.0.1:99999"):  # the server has gone
+    for address in (
+        f"127.0.0.1:{port}",
+        f"ray://127.0.0.1:{port}",
+        "127.0.0.1:99999",
+        "a..b:6379",
+    ):  # the server has gone
         monkeypatch.setenv("RAY_ADDRESS", address)
         with pytest.raises(ConnectionError, match=f"answers at {re.escape(address)}, the address in RAY_ADDRESS"):
             connected_ray()

@@ -43,6 +43,7 @@ REGISTRY: dict[str, tuple[str, str, dict[str, Any]]] = {
     "without trees": ("ablation", "Without", {"ingredient": "trees", "tree_inputs": False}),
     "without gates": ("ablation", "Without", {"ingredient": "gates", "input_gate": 0.0}),
     "without clusters": ("ablation", "Without", {"ingredient": "clusters"}),
+    "without normal laws": ("ablation", "Without", {"ingredient": "normal laws"}),
     "without pool": ("ablation", "Without", {"ingredient": "pool"}),
     "without smoothing": ("ablation", "Without", {"ingredient": "smoothing"}),
     "without leaving the operator out": ("ablation", "Without", {"ingredient": "choice of rank 0", "rank": 16}),

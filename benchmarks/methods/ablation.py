@@ -12,13 +12,21 @@ from benchmarks.methods.ncprob_default import NcprobDefault
 from ncprob import candidates, coordinates, networks
 
 
-def _without_clusters(variants: list[coordinates.Variant]) -> list[coordinates.Variant]:
-    return [variant for variant in variants if variant.form != "clusters"]
+def _without_clusters(decay: float, gate: float, *sizes: Any) -> list[coordinates.Variant]:
+    """The same mixtures that begin at random."""
+    plain = coordinates.Variant(3 * decay, gate, form="quadratic")
+    known = coordinates.variants(decay, gate, *sizes)
+    return [plain if variant.form == "clusters" else variant for variant in known]
+
+
+def _without_normal_laws(*facts: Any) -> list[coordinates.Variant]:
+    return [variant for variant in coordinates.variants(*facts) if variant.components > 1]
 
 
 # Ingredients without a setting of their own are replaced where they are used, while the model is fitted.
 REPLACED: dict[str, tuple[ModuleType, str, Any]] = {
-    "clusters": (networks, "variants", lambda *facts: _without_clusters(coordinates.variants(*facts))),
+    "clusters": (networks, "variants", _without_clusters),
+    "normal laws": (networks, "variants", _without_normal_laws),
     "pool": (networks, "variants", lambda decay, gate, *sizes: [coordinates.Variant(10 * decay, gate)]),
     "smoothing": (candidates, "smooth_atoms", lambda scores, weights=None: None),
 }

@@ -88,6 +88,8 @@ def train_on_ray(
         What `ncprob.train` refuses, on any of the workers.
     RuntimeError
         If a worker has died or failed; it is named by its rank.
+    ConnectionError
+        If nobody listens at the host and port in `RAY_ADDRESS`.
 
     Notes
     -----

@@ -36,6 +36,7 @@ MANY_INPUTS = 64  # beyond, squares of the inputs are not tried
 FEW_INPUTS = 4  # up to here clusters of (X, Y) and normal laws are tried: with more the law of X is too much to learn
 MINIMUM_SCALE = 1e-3  # of the marginal scale: keeps a deterministic relation Y = m(X) finite
 MINIMUM_SHARE = 0.1  # variants with a smaller share of the pool are left out of the answers
+ROUNDS = 30  # of EM for the shares: more take share from variants that are nearly as good, by the noise of the rows
 SCORE_ROWS = 16384  # at a time; a multiple of FOLDS
 TABLE_ROWS = 256  # of which the quantiles are tabulated at a time on a CPU: 1 MiB
 JUDGES = 2**17  # rows that stop training and pool the variants: more would take longer than training itself
@@ -82,13 +83,14 @@ class Variant:
 
 
 def variants(weight_decay: float, gate: float, n_rows: int, n_inputs: int, n_plain: int | None = None) -> list[Variant]:
-    """From flexible to stiff: weak, middle and strong decay, quadratic, linear; with `n_plain`, one of so many inputs.
+    """Weak, middle and strong decay, clusters or quadratic, linear; with `n_plain`, one of so many inputs.
 
     With few inputs the quadratic variant is clusters, which begin as a mixture of (X, Y) found by EM: where components
     change sharply with x, the coefficients are larger than gradient descent reaches from zero. Two classical models
-    join them there, normal laws with a mean and a scale that are quadratic or linear in x: where one of these is right
-    nothing has less to learn. Where rows are few for the `n_plain` inputs, two variants see the others alone, which are
-    predictions of y: the noise of many inputs cannot mislead them.
+    join them there, normal laws (in soft-scaled units) whose mean and, through a softplus, scale are linear in x, or
+    in x and the squares of its components: where one of these is right nothing has less to learn. Where rows are few
+    for the `n_plain` inputs, two variants see the others alone, which are predictions of y: the noise of many inputs
+    cannot mislead them.
 
     Examples
     --------
@@ -161,7 +163,8 @@ class MixtureCoordinates(nn.Module):
     """Mixture density networks (Bishop 1994), cross-fitted: one per variant and fold, trained by maximum likelihood.
 
     The network of fold k is trained without the rows of fold k. Out-of-fold likelihoods stop training, and pool
-    the variants: shares π maximise Σ_i log Σ_v π_v g_v(y_i | x_i) (EM; stacking of densities, Smyth & Wolpert 1999).
+    the variants: shares π raise Σ_i log Σ_v π_v g_v(y_i | x_i) by `ROUNDS` of EM, stopped before its maximum (stacking
+    of densities, Smyth & Wolpert 1999).
     A training row gets its coordinate from the networks that have not seen it, so scores of training rows are spread as
     those of new rows; a new row gets the average over folds, again a mixture. Y is soft-scaled first (`SoftScale`), so
     that heavy tails do not rule the likelihood.
@@ -436,13 +439,13 @@ class MixtureCoordinates(nn.Module):
         return likelihood.unflatten(0, (-1, FOLDS)).transpose(1, 2).flatten(1)[:, :n]
 
     @torch.no_grad()
-    def _pool(self, data: TensorPairs, rounds: int = 30) -> None:
-        """Shares of the variants by EM on out-of-fold likelihoods; few rounds leave more to those nearly alike."""
+    def _pool(self, data: TensorPairs) -> None:
+        """Shares of the variants by EM on out-of-fold likelihoods."""
         likelihood, mass = self._out_of_fold(data)
         total = likelihood @ mass
         # Towards the better ones from the start: EM moves slowly between variants that are nearly alike.
         shares = torch.exp(0.1 * (total - total.max())).clamp(min=0.01)
-        for _ in range(rounds):
+        for _ in range(ROUNDS):
             belongs = torch.softmax(likelihood + shares.log()[:, None], dim=0)
             shares = (belongs @ mass / mass.sum()).clamp(min=1e-12)
         self.shares.copy_(shares / shares.sum())

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import atexit
 import itertools
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -277,18 +278,19 @@ def _launched() -> bool:
     needed = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     if not all(name in os.environ for name in needed):
         return False
-    size = _number("WORLD_SIZE", minimum=1)
-    _number("RANK", minimum=0, maximum=size - 1)
-    _number("MASTER_PORT", minimum=0, maximum=65535)
-    return size > 1
+    size = _number("WORLD_SIZE", "from 1 on", minimum=1)
+    if size == 1:
+        return False
+    _number("RANK", f"from 0 to {size - 1} with WORLD_SIZE {size}", maximum=size - 1)
+    _number("MASTER_PORT", "from 1 to 65535", minimum=1, maximum=65535)
+    return True
 
 
-def _number(name: str, minimum: int, maximum: int | None = None) -> int:
+def _number(name: str, allowed: str, minimum: int = 0, maximum: float = math.inf) -> int:
     """A variable of the environment as a whole number."""
     text = os.environ[name]
     number = int(text) if text.strip().isdecimal() else -1
-    if number < minimum or (maximum is not None and number > maximum):
-        allowed = f"from {minimum} on" if maximum is None else f"from {minimum} to {maximum}"
+    if not minimum <= number <= maximum:
         raise ValueError(
             f"The variable {name} of the environment must be a whole number {allowed}; got {text!r}. Start ranks with "
             "`torchrun`, which sets it, or unset it for a process alone."

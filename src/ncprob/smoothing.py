@@ -10,7 +10,9 @@ from torch import Tensor
 
 TERMS = 20
 MIN_CELLS, MAX_CELLS = 1024, 4096
-CELLS_PER_ROOT = 32  # cells per √n: half a cell, the error of a step, is 1/32 of the sampling error 1/(2√n)
+CELLS_PER_ROOT = (
+    32  # cells per √n: half a cell, the error of a step, is 1/32 of the sampling error 1/(2√n) up to n = 16,384
+)
 GRID = 4097
 CRITICAL = 1.63  # 1 % point of √n · sup|F̂ − F| (Kolmogorov 1933)
 
@@ -23,8 +25,9 @@ def smooth_atoms(
     U = Φ(score) is nearly uniform if the model behind the scores is nearly right. Its density is estimated by
     1 + Σ_{k≤K} a_k √2 cos(kπu), an orthogonal series estimate (Efromovich 1999) with a fraction of the sampling error
     of n atoms. Coefficients within the universal threshold of their noise, λ² = 2 ln K (Donoho & Johnstone 1994), are
-    zero: of K that are nothing but noise the largest is about λ, so a model that is right is left as it is. The others
-    shrink less the further they are beyond, a_k = c_k · max(0, 1 − (λ² Var(c_k)/c_k²)²), a firmer garrote (Gao 1998).
+    zero: of K that are nothing but noise the largest is about λ, and in three samples of four all are zero, so a model
+    that is right mostly stays as it is. The others shrink less the further they are beyond, a_k = c_k · max(0, 1 − (λ²
+    Var(c_k)/c_k²)²), firmer than the garrote of Gao (1998).
     If the scores depart from the estimate by more than chance (Kolmogorov's test), the atoms stay what they are.
 
     Examples

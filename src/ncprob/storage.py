@@ -37,7 +37,10 @@ class MissingModel(FileNotFoundError, ValueError):
 
 
 def write(state: State, header: dict[str, Any], path: str | os.PathLike[str]) -> None:
-    """Write a state with its header to the directory `path`; an older model there is replaced, anything else kept."""
+    """Write a state with its header to the directory `path`; an older model there is replaced, anything else kept.
+
+    Waits while another process of this machine replaces the model there.
+    """
     check_target(path)
     target = Path(path).resolve()  # a link stays one
     files = _files(state, header)
@@ -115,7 +118,7 @@ def _create(files: list[tuple[str, bytes]], target: Path) -> bool:
 
 @contextlib.contextmanager
 def _one_at_a_time(directory: Path) -> Iterator[None]:
-    """Others that save here wait, for each would remove the tensors of the other. The lock ends with its process."""
+    """Others of this machine that save here wait, for each would remove the tensors of the other."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(ImportError, OSError):  # Windows and some file systems have no such locks
             import fcntl
@@ -123,6 +126,7 @@ def _one_at_a_time(directory: Path) -> Iterator[None]:
             descriptor = os.open(directory, os.O_RDONLY)
             stack.callback(os.close, descriptor)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
+            stack.callback(fcntl.flock, descriptor, fcntl.LOCK_UN)  # a forked process may hold the descriptor too
         yield
 
 

@@ -113,14 +113,14 @@ def connected_ray() -> Any:
 
 
 def _check_reachable(address: str) -> None:
-    """Refuse an address where nobody listens: Ray itself would try for a quarter of an hour."""
-    host, _, port = address.rpartition("://")[2].rpartition(":")
-    if not (host and port.isdecimal()):  # a cluster of this machine: "", "auto", "local"
+    """Refuse a host and port where nobody listens: Ray itself tries for many minutes."""
+    host, _, port = address.strip().rpartition("://")[2].rpartition(":")
+    if not (host and port.isdecimal()):  # "", "auto", "local", or an address without a port, which Ray judges
         return
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=REACHABLE_WITHIN).close()
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, UnicodeError) as error:
         raise ConnectionError(
             f"No Ray cluster answers at {address}, the address in RAY_ADDRESS ({error}). Start it there, or correct or "
-            "unset the variable; without it Ray starts on this machine."
+            "unset the variable; without it Ray takes the cluster of this machine, or starts one."
         ) from error
