@@ -17,7 +17,7 @@ from benchmarks.markdown import PAPER, Frame, failures, number_range, spread, su
 from benchmarks.records import RESULTS
 from benchmarks.report_curves import bands, dynamics, laws
 from benchmarks.report_density import curves, density, density_runs, headline
-from benchmarks.report_scale import accelerator, cost_curves, costs
+from benchmarks.report_scale import accelerator, cost_curves, costs, latency, memory
 
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 BESIDE = Path(__file__).parent / "report.md"
@@ -36,7 +36,7 @@ def update_readme(text: str, made: str, name: str = "") -> str:
 
 def update_scale(text: str, results: Path) -> str:
     """The page on scale with tables of the files that are there."""
-    for name, make in (("costs", cost_curves), ("accelerator", accelerator)):
+    for name, make in (("costs", cost_curves), ("accelerator", accelerator), ("latency", latency), ("memory", memory)):
         if (results / f"{name}.csv").exists():
             text = update_readme(text, make(pd.read_csv(results / f"{name}.csv")), name)
     return text

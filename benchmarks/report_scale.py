@@ -193,3 +193,50 @@ def _predict(data: Frame) -> str:
         for r in data[data["part"] == "predict"].itertuples()
     ]  # fmt: skip
     return f"`predict_quantiles` of many rows:\n\n{table(Frame(rows))}"
+
+
+def latency(data: Frame) -> str:
+    """Milliseconds of answers, and what many rows cost."""
+    coordinates = data["model"].map({"default": "residual, with trees (default)", "raw": "raw"})
+    many = data["growth_mib"].notna()
+    call = "`" + data["call"] + "`" + data["threads"].map(lambda n: "" if n == 1 else f", from {n} threads at once")
+    rows = data["rows"].map("{:,}".format)
+    cells = Frame({"coordinates": coordinates, "call": call, "rows": rows})
+    for name in ("p50", "p99"):
+        cells[f"{name}, ms"] = data[f"{name}_ms"].map("{:,.1f}".format)
+    lines = [
+        f"{row.rows:,} rows of `{row.call}` took {row.p50_ms / 1000:,.1f} s in {coordinates[row.Index].split(',')[0]} "
+        f"coordinates and raised the peak of memory {row.growth_mib:,.0f} MiB above that of 10,000 rows."
+        for row in data[many].itertuples()
+    ]
+    threads = data[data["threads"] > 1].iloc[0]
+    alone = data[(data["call"] == "predict") & (data["rows"] == 1) & (data["threads"] == 1)].iloc[0]
+    lines.append(
+        f"Threads share Python's interpreter lock: {threads.threads} of them give {threads.rows_per_second:,.0f} "
+        f"answers a second in default coordinates, one gives {alone.rows_per_second:,.0f}."
+    )
+    return f"""`python -m benchmarks.latency`, 8 inputs; {"; ".join(data["machine"].unique())}. Calls: {_calls(data)}.
+
+{table(cells[~many])}
+
+{chr(10).join(lines)}"""
+
+
+def _calls(data: Frame) -> str:
+    """How often what was asked, of which p99 of a few is nearly the maximum."""
+    alone = data[(data["threads"] == 1) & data["growth_mib"].isna()].drop_duplicates("rows")
+    words = [f"{row.repeats:,} of {row.rows:,} row{'s' * (row.rows > 1)}" for row in alone.itertuples()]
+    return ", ".join(words) + f" ({data.loc[data['threads'] > 1, 'repeats'].iloc[0]:,} from several threads)"
+
+
+def memory(data: Frame) -> str:
+    """Peak memory of fits from files against their rows."""
+    cells = Frame({"rows": data["rows"].map("{:,}".format)})
+    cells["reading, s"] = data["read_seconds"].map("{:,.1f}".format)
+    cells["fitting, s"] = data["fit_seconds"].map("{:,.0f}".format)
+    cells["peak resident, MiB"] = data["peak_mib"].map("{:,.0f}".format)
+    cells[f"CRPS (exact law: {data['crps_exact'].mean():.4f})"] = data["crps"].map("{:.4f}".format)
+    return f"""`python -m benchmarks.memory`, {data["inputs"].iloc[0]} inputs, files sorted by the most important one, {
+        data["import_mib"].mean():,.0f} MiB of the peak are the libraries; {"; ".join(data["machine"].unique())}.
+
+{table(cells)}"""

@@ -196,3 +196,24 @@ def test_a_page_with_several_tables_has_each_in_its_place(monkeypatch, tmp_path)
     assert "old" not in new
     assert new.startswith(f"a\n{marks[0]}\n`python -m benchmarks.costs`")
     assert new.endswith(f"\n{end}\nb\n{marks[1]}\nkept\n{end}\nc\n")
+
+
+def test_latency_and_memory_are_told_as_measured():
+    made = {"machine": "a machine", "threads": 1, "p99_ms": 2000.0, "rows_per_second": 100, "growth_mib": None}
+    rows = [
+        made | {"model": "default", "call": "predict", "rows": 1, "repeats": 300, "p50_ms": 2.0},
+        made | {"model": "raw", "call": "predict", "rows": 100, "repeats": 50, "p50_ms": 1234.56},
+        made | {"model": "default", "call": "predict", "rows": 1, "threads": 8, "repeats": 2000, "p50_ms": 5.0},
+        made | {"model": "raw", "call": "predict", "rows": 3000, "repeats": 1, "p50_ms": 1500.0, "growth_mib": 7.0},
+    ]
+    text = report_scale.latency(pd.DataFrame(rows))
+    assert "| raw | `predict` | 100 | 1,234.6 | 2,000.0 |" in text
+    assert "| residual, with trees (default) | `predict`, from 8 threads at once | 1 | 5.0 | 2,000.0 |" in text
+    assert "Calls: 300 of 1 row, 50 of 100 rows (2,000 from several threads)." in text
+    assert "3,000 rows of `predict` took 1.5 s in raw coordinates and raised the peak of memory 7 MiB" in text
+    assert "8 of them give 100 answers a second in default coordinates, one gives 100." in text
+    sizes = {"rows": [10**5, 10**6], "inputs": 20, "read_seconds": [0.5, 2.0], "fit_seconds": [90.0, 100.0]}
+    figures_of_memory = {"import_mib": 384, "peak_mib": [1500, 1400], "crps": 0.17064, "crps_exact": 0.1702}
+    text = report_scale.memory(pd.DataFrame(sizes | figures_of_memory | {"machine": "a machine"}))
+    assert "| 1,000,000 | 2.0 | 100 | 1,400 | 0.1706 |" in text
+    assert "CRPS (exact law: 0.1702)" in text
