@@ -99,12 +99,6 @@ larger ones is in [reproduction](reproduction.md).
 
 def curves(data: Frame, tried: Frame) -> str:
     """KS against n, from all files of the density benchmark together; runs `tried` for the curves may have failed."""
-    by_model = data.groupby(["n", "method", "dataset"])["ks"].mean().groupby(["n", "method"])
-    means = by_model.mean()[by_model.size() == data["dataset"].nunique()].unstack("n")
-    means = means[means.notna().sum(axis=1) > 2]
-    seeds = number_range(data[data["method"].isin(means.index)].groupby(["n", "method", "dataset"])["seed"].nunique())
-    cells = in_bold(means.map(lambda value: "" if pd.isna(value) else f"{value:.4f}"), means)
-    cells.columns = [f"n = {n:,}" for n in means]
     return f"""## Error against the number of rows
 
 Mean KS distance with a band of one standard deviation over seeds, from all result files of the density benchmark;
@@ -112,10 +106,24 @@ dashed: n^(−1/2), the rate of a parametric model.
 
 ![KS against n](images/{figures.curves(data)})
 
-Averaged over the models, {seeds} seed(s) each; best in bold:
+{_means_over_models(data)}{failures(tried) if len(tried) else ""}"""
+
+
+def _means_over_models(data: Frame) -> str:
+    """One row a method that ran on every model at three sizes or more; nothing where there is no such method."""
+    by_model = data.groupby(["n", "method", "dataset"])["ks"].mean().groupby(["n", "method"])
+    means = by_model.mean()[by_model.size() == data["dataset"].nunique()].unstack("n")
+    means = means[means.notna().sum(axis=1) > 2]
+    if means.empty:
+        return ""
+    seeds = number_range(data[data["method"].isin(means.index)].groupby(["n", "method", "dataset"])["seed"].nunique())
+    cells = in_bold(means.map(lambda value: "" if pd.isna(value) else f"{value:.4f}"), means)
+    cells.columns = [f"n = {n:,}" for n in means]
+    return f"""Averaged over the models, {seeds} seed(s) each; best in bold:
 
 {table(cells.reset_index())}
-{failures(tried) if len(tried) else ""}"""
+
+"""
 
 
 def headline(data: Frame) -> str:
