@@ -13,12 +13,12 @@ from ncprob.coordinates import (
     COMPONENTS,
     FEW_INPUTS,
     FOLDS,
-    MINIMUM_SCALE,
     MixtureCoordinates,
     Variant,
     fold_numbers,
     variants,
 )
+from ncprob.mixture import MINIMUM_SCALE
 from ncprob.pairs import TensorPairs
 
 TWO = Clusters(

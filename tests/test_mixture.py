@@ -12,7 +12,7 @@ from scipy import stats
 from torch.distributions import Categorical, MixtureSameFamily, Normal
 
 from ncprob import mixture
-from ncprob.mixture import EDGE, log_density, normal_scores, quantiles
+from ncprob.mixture import EDGE, WIDTH_OFFSET, log_density, normal_scores, quantiles, scale_of, width_of
 
 fixed = settings(max_examples=50, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 SCORES = torch.linspace(-4.5, 4.5, 73, dtype=torch.float64)
@@ -42,27 +42,68 @@ def cdf(weights, means, scales, points):
     return (parts[0] * stats.norm.cdf(points.numpy()[:, :, None], parts[1], parts[2])).sum(axis=2)
 
 
+def as_outputs(logits, means, scales):
+    """As a network gives mixtures (rows, k): logits, means and widths, (3, 1, k, rows)."""
+    return torch.stack([logits, means, width_of(scales)]).mT[:, None]
+
+
+def log_densities(logits, means, scales, points, barred=0.0):
+    """Of mixtures (rows, k) at a point each."""
+    return log_density(as_outputs(logits, means, scales), points[None], barred)[0]
+
+
 @fixed
 @given(mixtures(), st.integers(0, 10**6))
 def test_log_density_is_that_of_torch(law, seed):
     weights, means, scales = law
     points = 4 * normal(len(weights), seed=seed)
     expected = MixtureSameFamily(Categorical(weights), Normal(means, scales)).log_prob(points)
-    torch.testing.assert_close(log_density(weights.log(), means, scales, points), expected)
+    torch.testing.assert_close(log_densities(weights.log(), means, scales, points), expected)
+    torch.testing.assert_close(
+        log_densities(weights.log() + 7, means, scales, points), expected
+    )  # logits: any constant
 
 
 def test_log_density_far_out_does_not_underflow():
-    zero, one = torch.zeros(1, dtype=torch.float64), torch.ones(1, dtype=torch.float64)
-    value = log_density(zero, zero, one, torch.tensor(1e5, dtype=torch.float64))
+    zero, one = torch.zeros(1, 1, dtype=torch.float64), torch.ones(1, 1, dtype=torch.float64)
+    value = log_densities(zero, zero, one, torch.tensor([1e5], dtype=torch.float64))
     assert value.item() == pytest.approx(-0.5e10 - math.log(2 * math.pi) / 2)
 
 
-def test_log_density_leaves_out_components_of_weight_zero():
-    log_weights = torch.tensor([0.0, -math.inf], dtype=torch.float64)
+def test_log_density_leaves_out_components_that_are_barred():
     means, scales = torch.tensor([1.0, 0.0], dtype=torch.float64), torch.tensor([2.0, 1.0], dtype=torch.float64)
     points = torch.linspace(-9, 9, 7, dtype=torch.float64)
-    expected = torch.as_tensor(stats.norm.logpdf(points, 1, 2))
-    torch.testing.assert_close(log_density(log_weights, means, scales, points), expected)
+    barred = torch.tensor([0.0, -math.inf], dtype=torch.float64)[:, None]
+    found = log_densities(torch.zeros(7, 2), means.expand(7, -1), scales.expand(7, -1), points, barred)
+    torch.testing.assert_close(found, torch.as_tensor(stats.norm.logpdf(points, 1, 2)))
+
+
+@pytest.mark.parametrize("barred", [0.0, torch.tensor([0.0, 0.0, -math.inf, 0.0])[:, None]])
+def test_the_derivatives_of_the_log_density_are_those_of_differences(barred):
+    """Two networks, two components of Y, rows of common points, and of points for each network."""
+    outputs = normal(2, 3, 2, 4, 5, seed=1).requires_grad_()
+    for points in (2 * normal(2, 5, seed=2), 2 * normal(2, 2, 5, seed=3)):
+        assert torch.autograd.gradcheck(lambda outputs, z=points: log_density(outputs, z, barred), outputs)
+
+
+def test_a_point_far_from_all_gaussians_pulls_the_nearest_and_moves_no_others():
+    """30 deviations out r is 1 for the nearest: derivatives 30 by its mean and 30² − 1 by its scale."""
+    ones = torch.ones(1, 2, dtype=torch.float64)
+    outputs = as_outputs(0 * ones, torch.tensor([[0.0, -40.0]], dtype=torch.float64), ones).requires_grad_()
+    log_density(outputs, torch.full((1, 1), 30.0, dtype=torch.float64)).sum().backward()
+    by_logit, by_mean, by_width = outputs.grad[:, 0, :, 0]
+    torch.testing.assert_close(by_logit, torch.tensor([0.5, -0.5], dtype=torch.float64))
+    torch.testing.assert_close(by_mean, torch.tensor([30.0, 0.0], dtype=torch.float64))
+    slope = torch.sigmoid(width_of(ones[0, 0]) + WIDTH_OFFSET).item()
+    assert by_width[0].item() == pytest.approx(899 * slope)
+    assert by_width[1].item() == pytest.approx(0, abs=1e-9)
+
+
+@given(st.floats(2e-3, 1e3))
+def test_widths_give_their_scales_back(scale):
+    """Down to 10⁻⁶ above the least scale, below which a width is cut."""
+    exact = torch.tensor(scale, dtype=torch.float64)
+    torch.testing.assert_close(scale_of(width_of(exact)), exact, rtol=1e-9, atol=0)
 
 
 @pytest.mark.parametrize(("dtype", "reach", "atol"), [(torch.float64, 5.5, 1e-6), (torch.float32, 3.0, 1e-4)])

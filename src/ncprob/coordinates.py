@@ -34,7 +34,6 @@ COMPONENTS = 5
 MANY_ROWS = 5_000  # from here on strong decay does not pay, and is not tried
 MANY_INPUTS = 64  # beyond, squares of the inputs are not tried
 FEW_INPUTS = 4  # up to here clusters of (X, Y) and normal laws are tried: with more the law of X is too much to learn
-MINIMUM_SCALE = 1e-3  # of the marginal scale: keeps a deterministic relation Y = m(X) finite
 MINIMUM_SHARE = 0.1  # variants with a smaller share of the pool are left out of the answers
 ROUNDS = 30  # of EM for the shares: more take share from variants that are nearly as good, by the noise of the rows
 SCORE_ROWS = 16384  # at a time; a multiple of FOLDS
@@ -180,14 +179,17 @@ class MixtureCoordinates(nn.Module):
     """
 
     shares: Tensor
-    unused: Tensor
+    barred: Tensor
 
     def __init__(self, variants: Sequence[Variant], n_components: int, networks: ParallelMLP | SideBySide) -> None:
         super().__init__()
         self.variants, self.n_components, self.networks = tuple(variants), n_components, networks
         self.scale = SoftScale(*torch.ones(3, n_components))  # until `fit`
         allowed = torch.tensor([v.components for v in self.variants]).repeat_interleave(FOLDS)
-        self.register_buffer("unused", torch.arange(COMPONENTS) >= allowed[:, None], persistent=False)
+        barred = torch.zeros(len(allowed), COMPONENTS).masked_fill(
+            torch.arange(COMPONENTS) >= allowed[:, None], -torch.inf
+        )
+        self.register_buffer("barred", barred, persistent=False)
         self.register_buffer("shares", torch.full((len(self.variants),), 1 / len(self.variants), dtype=torch.float64))
 
     @classmethod
@@ -242,16 +244,19 @@ class MixtureCoordinates(nn.Module):
 
     def parameters_at(self, x: Any) -> tuple[Tensor, Tensor, Tensor]:
         """Log weights, means, scales: (variants × folds, rows, components of Y, COMPONENTS), in soft-scaled units."""
-        outputs = self.networks(x).unflatten(-1, (3, self.n_components, COMPONENTS))
-        logits, means, widths = outputs.unbind(dim=2)
-        logits = logits.masked_fill(self.unused[:, None, None, :], -torch.inf)
-        scales = nn.functional.softplus(widths + 0.5) + MINIMUM_SCALE
+        logits, means, widths = self._by_component(self.networks(x)).movedim(-1, 2).unbind(dim=1)
+        logits = logits + self.barred[:, None, None, :]
         # log_softmax over so short an axis takes twice as long.
-        return logits - logits.logsumexp(dim=-1, keepdim=True), means, scales
+        return logits - logits.logsumexp(dim=-1, keepdim=True), means, mixture.scale_of(widths)
 
     def log_likelihoods(self, x: Any, z: Float[Tensor, "... rows components"]) -> Float[Tensor, "networks rows"]:
         """log g(z | x) of every network, components of Y taken as independent given x."""
-        return mixture.log_density(*self.parameters_at(x), z).sum(dim=-1)
+        outputs, barred = self._by_component(self.networks(x)), self.barred[:, None, :, None]
+        return mixture.log_density(outputs, z.mT, barred).sum(dim=-2)
+
+    def _by_component(self, outputs: Float[Tensor, "networks rows outputs"]) -> Tensor:
+        """(networks, 3, components of Y, COMPONENTS, rows): rows last, as the networks lay them out."""
+        return outputs.mT.unflatten(1, (3, self.n_components, COMPONENTS))
 
     def _pooled(self, x: Any, fold: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Weights, means, scales of the pool, each (rows, components of Y, Gaussians); out of fold where given."""
@@ -405,10 +410,13 @@ class MixtureCoordinates(nn.Module):
                     for part in (self.networks.biases[-1], self.networks.linear, self.networks.square)
                 )
                 for component in range(self.n_components):
-                    found = fit_clusters(data.x[seen], z[seen, component], weights, COMPONENTS, MINIMUM_SCALE, seed)
+                    found = fit_clusters(
+                        data.x[seen], z[seen, component], weights, COMPONENTS, mixture.MINIMUM_SCALE, seed
+                    )
                     constant, by_x, by_square = found.weight_terms()
-                    width = torch.log(torch.expm1((found.scales - MINIMUM_SCALE).clamp(min=1e-6))) - 0.5
-                    bias[0, :, component] = torch.stack([constant, found.offsets, width]).to(bias)
+                    bias[0, :, component] = torch.stack([constant, found.offsets, mixture.width_of(found.scales)]).to(
+                        bias
+                    )
                     linear[:, 0, component], linear[:, 1, component] = by_x.mT.to(bias), found.slopes.mT.to(bias)
                     square[:, 0, component] = by_square.mT.to(bias)
 

@@ -154,19 +154,22 @@ class ParallelMLP(nn.Module):
         return networks
 
     def forward(self, inputs: Float[Tensor, "*networks batch inputs"]) -> Float[Tensor, "networks batch outputs"]:
-        """Outputs of all networks, for one batch or a batch of each network's own."""
+        """Outputs of all networks, for one batch or a batch of each network's own.
+
+        Rows come last in memory: what is then done with the outputs of each row goes along whole vectors.
+        """
         opened = (self.gates * self.mask).mT  # on the weights: networks × batch × inputs would be large
         maps, terms = opened * self.linear, inputs
         if self.square is not None:
             maps = torch.cat([maps, opened * self.square * self.squared], dim=-2)
             terms = torch.cat([inputs, inputs.square() - 1], dim=-1)
-        outputs = torch.matmul(terms, maps) + self.biases[-1]
+        outputs = _mapped(terms, maps, self.biases[-1])
         curved = self._curved_networks()
-        hidden = inputs[curved] if inputs.ndim == 3 else inputs
         weights = [weight.index_select(0, curved) for weight in (opened * self.weights[0], *self.weights[1:])]
+        hidden = inputs[curved] if inputs.ndim == 3 else inputs
         for weight, bias in zip(weights[:-1], self.biases[:-1], strict=True):
-            hidden = nn.functional.gelu(torch.matmul(hidden, weight) + bias.index_select(0, curved))
-        return outputs.index_add(0, curved, torch.matmul(hidden, weights[-1]))
+            hidden = nn.functional.gelu(_mapped(hidden, weight, bias.index_select(0, curved))).mT
+        return outputs.index_add(0, curved, torch.matmul(weights[-1].mT, hidden.mT)).mT
 
     def _curved_networks(self) -> Int[Tensor, " curved"]:
         """Numbers of the networks that have a curved part: the others, often most, need no hidden layers."""
@@ -177,6 +180,18 @@ class ParallelMLP(nn.Module):
     def penalties(self) -> Float[Tensor, " networks"]:
         """Σ_j |g_mj| over the inputs that each network sees."""
         return (self.gates * self.mask).abs().sum(dim=(1, 2))
+
+
+def _mapped(
+    inputs: Float[Tensor, "*networks batch inputs"],
+    weights: Float[Tensor, "networks inputs outputs"],
+    biases: Float[Tensor, "networks 1 outputs"],
+) -> Float[Tensor, "networks outputs batch"]:
+    """Linear maps of a common batch, in one matrix product, or of a batch each."""
+    if inputs.ndim == 3:
+        return torch.baddbmm(biases.mT, weights.mT, inputs.mT)
+    rows = weights.mT.flatten(0, 1)
+    return torch.addmm(biases.reshape(-1, 1), rows, inputs.mT).unflatten(0, (len(weights), -1))
 
 
 def encoder_state(encoder: nn.Module) -> State:

@@ -1,16 +1,21 @@
-"""Gaussian mixtures, many at once: density, distribution function, quantiles. Formulas only."""
+"""Gaussian mixtures, many at once: read from networks, density, distribution function, quantiles. Formulas only."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 Components = Float[Tensor, "rows components"]
 Points = Float[Tensor, "rows points"]
 
+MINIMUM_SCALE = 1e-3  # of the marginal scale: keeps a deterministic relation Y = m(X) finite
+WIDTH_OFFSET = 0.5
+LEAST_LOG = -60.0  # beside zero: lost in any sum, while exponentials of less than −87 take ten times as long on a CPU
 EDGE = 5.5  # normal scores beyond are not looked for: 2e-8 of the mass
 COARSE, MIDDLE, FINE = 33, 65, 128  # points at which a distribution function is evaluated to invert it
 NEAR = 1e-3  # normal scores
@@ -18,19 +23,81 @@ SMALL = 1e-12  # instead of zero in a denominator
 CHUNK_ELEMENTS = 2**20  # 4 MiB: larger temporaries leave the cache
 
 
-def log_density(
-    log_weights: Float[Tensor, "... k"], means: Float[Tensor, "... k"], scales: Float[Tensor, "... k"], z: Tensor
-) -> Tensor:
-    """log Σ_k w_k φ((z − m_k)/s_k)/s_k, for z of shape (...).
+def scale_of(width: Tensor) -> Tensor:
+    """Scale of a Gaussian from a number of any sign: softplus(width + ½) + `MINIMUM_SCALE`.
 
     Examples
     --------
-    >>> zero = torch.zeros(1)
-    >>> log_density(zero, zero, torch.ones(1), torch.tensor(0.0))  # −½ log 2π
-    tensor(-0.9189)
+    >>> scale_of(torch.tensor([-50.0, 0.0, 50.0]))
+    tensor([1.0000e-03, 9.7508e-01, 5.0501e+01])
     """
-    standard = (z[..., None] - means) / scales
-    return torch.logsumexp(log_weights - standard.square() / 2 - scales.log(), dim=-1) - math.log(2 * math.pi) / 2
+    return nn.functional.softplus(width + WIDTH_OFFSET) + MINIMUM_SCALE
+
+
+def width_of(scale: Tensor) -> Tensor:
+    """The number with that scale; far down where the scale is no larger than `MINIMUM_SCALE`.
+
+    Examples
+    --------
+    >>> [round(scale, 3) for scale in scale_of(width_of(torch.tensor([0.0, 0.5, 2.0]))).tolist()]
+    [0.001, 0.5, 2.0]
+    """
+    above = (scale - MINIMUM_SCALE).clamp(min=1e-6)
+    return above + torch.log(-torch.expm1(-above)) - WIDTH_OFFSET
+
+
+def log_density(
+    outputs: Float[Tensor, "*networks 3 q k rows"], z: Float[Tensor, "*#networks q rows"], barred: Tensor | float = 0.0
+) -> Float[Tensor, "*networks q rows"]:
+    """log Σ_k w_k φ((z − m_k)/s_k)/s_k of mixtures as networks give them: logits of w, means, widths of s.
+
+    `barred`, added to the logits, is −∞ for Gaussians that are not to be used. Differentiable once in `outputs`, by
+    formulas: with r_k the probability of Gaussian k given z and u_k = (z − m_k)/s_k, the derivatives by logit, mean and
+    scale are r_k − w_k, r_k u_k/s_k and r_k (u_k² − 1)/s_k (Bishop 1994). Twice as fast as letting torch derive them,
+    above all with rows last.
+
+    Examples
+    --------
+    >>> standard = torch.stack([torch.zeros(1, 1, 1), torch.zeros(1, 1, 1), width_of(torch.ones(1, 1, 1))])
+    >>> log_density(standard, torch.zeros(1, 1))  # −½ log 2π
+    tensor([[-0.9189]])
+    """
+    return _LogDensity.apply(outputs, z, barred)
+
+
+class _LogDensity(torch.autograd.Function):
+    """Temporaries are written over as soon as they are not needed: memory traffic is what this costs."""
+
+    @staticmethod
+    def forward(ctx: Any, outputs: Tensor, z: Tensor, barred: Tensor | float) -> Tensor:
+        logits, means, widths = outputs.unbind(dim=-4)
+        logits = logits + barred
+        scales = scale_of(widths)
+        inverse = scales.reciprocal()
+        u = (z.unsqueeze(-2) - means).mul_(inverse)
+        joint = torch.addcmul(logits, u, u, value=-0.5).sub_(scales.log_())
+        highest, highest_logit = joint.amax(dim=-2, keepdim=True), logits.amax(dim=-2, keepdim=True)
+        given = joint.sub_(highest).clamp_(min=LEAST_LOG).exp_()
+        prior = logits.sub_(highest_logit).clamp_(min=LEAST_LOG).exp_()
+        total, total_prior = given.sum(dim=-2, keepdim=True), prior.sum(dim=-2, keepdim=True)
+        density = highest + total.log() - highest_logit - total_prior.log()
+        if ctx.needs_input_grad[0]:
+            gradient = torch.empty_like(outputs)
+            by_logit, by_mean, by_width = gradient.unbind(dim=-4)
+            given.div_(total)
+            torch.sub(given, prior.div_(total_prior), out=by_logit)
+            inverse.mul_(given)
+            torch.mul(inverse, u, out=by_mean)
+            torch.addcmul(inverse.neg_(), by_mean, u, out=by_width)
+            by_width.mul_(torch.sigmoid(widths + WIDTH_OFFSET))  # the derivative of softplus
+            ctx.save_for_backward(gradient)
+        return density.squeeze(-2) - math.log(2 * math.pi) / 2
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, above: Tensor) -> tuple[Tensor, None, None]:
+        (gradient,) = ctx.saved_tensors
+        return gradient * above.unsqueeze(-2).unsqueeze(-4), None, None
 
 
 def normal_scores(weights: Components, means: Components, scales: Components, z: Points) -> Points:

@@ -120,8 +120,8 @@ class Population:
 
     def norms(self, gradients: list[Tensor]) -> Float[Tensor, " networks"]:
         """Norm of the gradient of every network."""
-        squares = [g.flatten(1).square().sum(dim=1) for g in gradients]
-        return torch.stack(squares).sum(dim=0).sqrt()
+        parts = [torch.linalg.vector_norm(gradient.flatten(1), dim=1) for gradient in gradients]
+        return torch.linalg.vector_norm(torch.stack(parts), dim=0)
 
 
 @dataclass(frozen=True)
@@ -336,6 +336,8 @@ class _Run:
             for gradient in gradients:
                 gradient.mul_(_along_networks(factor, gradient))
         failed = ~norms.isfinite()
+        if self.device.type == "cpu" and not bool(failed.any()):
+            return  # elsewhere to ask would be to wait
         self._failed |= failed
         for gradient in gradients:
             gradient.masked_fill_(failed[0] if self.population is None else _along_networks(failed, gradient), 0.0)
