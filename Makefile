@@ -94,8 +94,8 @@ bench-setup: $(STAMP)  ## install the rivals of the benchmarks
 bench: $(STAMP)  ## run a suite of benchmarks, e.g. make bench SUITE=real JOBS=2; goes on where it was stopped
 	$(BIN)/python -m benchmarks.runner --suite $(SUITE) $(if $(JOBS),--jobs $(JOBS))
 
-paper-quick: bench-setup  ## every method on every model of the paper, 3 seeds, reduced: about two hours on two cores, resumable
-	$(BIN)/python -m benchmarks.paper --quick
+paper-quick: bench-setup  ## every method on every model of the paper, 3 seeds, reduced: stops after two hours (HOURS), says what remains, goes on when called again
+	$(BIN)/python -m benchmarks.paper --quick $(if $(HOURS),--hours $(HOURS))
 
 paper: bench-setup  ## all experiments, most with ten seeds: hours to days, resumable, uses an accelerator when there is one
 	$(BIN)/python -m benchmarks.paper

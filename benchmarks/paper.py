@@ -1,16 +1,19 @@
 """All experiments of Kostic et al. 2024 with the rivals of today, one suite after the other.
 
-    python -m benchmarks.paper --quick             # about two hours on two cores; results in paper-quick/
+    python -m benchmarks.paper --quick             # two hours at most; results in paper-quick/
     python -m benchmarks.paper                     # everything, hours to days; results in benchmarks/results/
     python -m benchmarks.paper --quick --dry-run   # only says what remains
 
-What is in the result files is not run again: stopped, it goes on there. The report is written at the end, and after an
-interruption by `python -m benchmarks.report --results FOLDER --page FILE`.
+What is in the result files is not run again: stopped, it goes on there. When `--hours` are over, runs under way end
+without a line and what remains is told. The report is written at the end, and after an interruption by
+`python -m benchmarks.report --results FOLDER --page FILE`.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
+import time
 from pathlib import Path
 
 import torch
@@ -27,6 +30,7 @@ QUICK_CURVES = {
     "bands": ["--methods", "ncprob", "CCP", "--n", "5000"],
     "dynamics": ["--tasks", "GaussianPair", "--options", '{"NCP-W": {"max_steps": 400}}'],
 }
+QUICK_HOURS = 2.0
 PROCESSES_OF_AN_ACCELERATOR = 6  # small networks of the paper leave most of one idle
 
 
@@ -54,6 +58,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, help="processes at a time; by default one per core, six on an accelerator")
     parser.add_argument("--results", type=Path, help="folder of the result files")
     parser.add_argument("--timeout", type=float, default=DEFAULT_TIMEOUT, help="seconds per run")
+    hours_help = f"time after which nothing goes on; by default {QUICK_HOURS:g} with --quick, else as long as it takes"
+    parser.add_argument("--hours", type=float, help=hours_help)
     parser.add_argument("--dry-run", action="store_true", help="say what remains, and run nothing")
     options = parser.parse_args(arguments)
     folder = options.results or (QUICK_RESULTS if options.quick else RESULTS)
@@ -62,19 +68,25 @@ def main(arguments: list[str] | None = None) -> int:
     if options.dry_run:
         return 0
     jobs = options.jobs or (min(cores(), PROCESSES_OF_AN_ACCELERATOR) if torch.cuda.is_available() else cores())
+    usual = QUICK_HOURS if options.quick else math.inf
+    hours = usual if options.hours is None else options.hours
+    until = time.monotonic() + 3600 * hours
     stop_on_termination()
     failures = 0
-    for name, runs in suites.items():
-        print(f"\n{name}")
-        failures += execute(runs, Records(folder / f"{name}.csv"), Workers(jobs, options.timeout, {}, threads=1))
-    for name, experiment in CURVES.items():
+    for name, experiment in CURVES.items():  # first: minutes, in this process, where no time can be set to them
         if options.only is None or name in options.only:
             print(f"\n{name}")
             more = QUICK_CURVES[name] if options.quick else []
             failures += experiments.main(experiment, None, ["--out", str(folder / f"{name}.csv"), *more])
+    for name, runs in suites.items():
+        print(f"\n{name}")
+        workers = Workers(jobs, options.timeout, {}, threads=1, until=until)
+        failures += execute(runs, Records(folder / f"{name}.csv"), workers)
     page = report.PAGE if folder == RESULTS else folder / "report.md"
     note = "Reduced runs: fewer epochs, trees and rows than in the paper, as the settings in the files say."
     report.main(["--results", str(folder), "--page", str(page), "--note", note if options.quick else ""])
+    if time.monotonic() >= until:
+        print(f"\n{hours:g} hours are over; the same command goes on from here:\n{remaining(suites, folder)}")
     return int(failures > 0)
 
 

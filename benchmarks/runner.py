@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
@@ -56,25 +58,35 @@ class Run(NamedTuple):
 
 @dataclass
 class Workers:
-    """Runs processes, and ends those under way when the benchmark is interrupted."""
+    """Runs processes, and ends those under way when the benchmark is interrupted or its time is over.
+
+    `until`, on the clock of `time.monotonic`, is when that is; runs that it cuts off leave no line.
+    """
 
     jobs: int
     timeout: float
     options: dict[str, Any]
     threads: int = 0  # of each process; 0 shares the cores evenly
+    until: float = math.inf
     children: Children = field(default_factory=Children)
 
     def __post_init__(self) -> None:
         self.threads = self.threads or max(1, cores() // self.jobs)
 
     def run(self, run: Run) -> dict[str, Any] | None:
-        """Scores of one run, or the text of its error; None if the benchmark was stopped meanwhile."""
+        """Scores of one run, or the text of its error; None if the benchmark was stopped or its time is over."""
+        left = self.until - time.monotonic()
+        if left <= 0:
+            return None
         request = {"method": run.method, "dataset": run.dataset, "n": run.n, "seed": run.seed}
         request["options"] = run.options | self.options
         facts = run.facts() | {"threads": self.threads}
         try:
-            found = self.children.run(["benchmarks.one_run", json.dumps(request)], self.threads, self.timeout)
-        except (TookTooLong, Failed) as error:
+            limit = min(self.timeout, left)
+            found = self.children.run(["benchmarks.one_run", json.dumps(request)], self.threads, limit)
+        except TookTooLong as error:
+            return facts | {"error": str(error)} if limit == self.timeout else None
+        except Failed as error:
             return facts | {"error": str(error)}
         return None if found is None else facts | found
 

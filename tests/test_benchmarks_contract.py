@@ -364,6 +364,23 @@ class TestPaper:
         assert "NNKCDE" in page
         assert "Reduced runs" in page
 
+    def test_when_its_time_is_over_it_says_what_remains(self, tmp_path, monkeypatch, capsys):
+        monkeypatch.setattr(paper, "QUICK", {"density-1e4": Suite(("LinearGaussian",), ("CKDE",), (0, 1), (100,))})
+        monkeypatch.setattr(signal, "signal", lambda *_: None)
+        arguments = ["--quick", "--results", str(tmp_path), "--jobs", "1", "--only", "density-1e4"]
+        assert paper.main([*arguments, "--hours", "0"]) == 0
+        out = capsys.readouterr().out
+        assert "0 hours are over" in out
+        assert out.splitlines()[-1].split() == ["density-1e4", "2", "2"]
+        assert rows_of(tmp_path / "density-1e4.csv") == []
+
+    def test_a_run_that_is_cut_off_by_the_hours_leaves_no_line_and_one_that_reaches_its_own_limit_does(self):
+        run = runner.Run("ncprob", "LinearGaussian", 1000, 0, "1", {})
+        cut_off = runner.Workers(1, timeout=60.0, options={}, threads=1, until=time.monotonic() + 0.2)
+        assert cut_off.run(run) is None
+        limited = runner.Workers(1, timeout=0.2, options={}, threads=1).run(run)
+        assert "stopped after 0.2 s" in limited["error"]
+
     def test_curves_are_part_of_it(self, tmp_path, monkeypatch):
         asked = {}
         monkeypatch.setattr(paper, "QUICK", {})

@@ -186,9 +186,8 @@ class MixtureCoordinates(nn.Module):
         self.variants, self.n_components, self.networks = tuple(variants), n_components, networks
         self.scale = SoftScale(*torch.ones(3, n_components))  # until `fit`
         allowed = torch.tensor([v.components for v in self.variants]).repeat_interleave(FOLDS)
-        barred = torch.zeros(len(allowed), COMPONENTS).masked_fill(
-            torch.arange(COMPONENTS) >= allowed[:, None], -torch.inf
-        )
+        barred = torch.zeros(len(allowed), COMPONENTS, dtype=torch.float32)  # whatever torch's default type is
+        barred.masked_fill_(torch.arange(COMPONENTS) >= allowed[:, None], -torch.inf)
         self.register_buffer("barred", barred, persistent=False)
         self.register_buffer("shares", torch.full((len(self.variants),), 1 / len(self.variants), dtype=torch.float64))
 
@@ -243,7 +242,13 @@ class MixtureCoordinates(nn.Module):
     # ---------------------------------------------------------------- mixtures
 
     def parameters_at(self, x: Any) -> tuple[Tensor, Tensor, Tensor]:
-        """Log weights, means, scales: (variants × folds, rows, components of Y, COMPONENTS), in soft-scaled units."""
+        """Log weights, means, scales: (variants × folds, rows, components of Y, COMPONENTS), in soft-scaled units.
+
+        Our own networks answer in double precision: in single precision the last digits of a row depend on how many
+        rows are beside it, and where quantiles are tabulated would depend on these.
+        """
+        if isinstance(self.networks, ParallelMLP):
+            x = x.double()
         logits, means, widths = self._by_component(self.networks(x)).movedim(-1, 2).unbind(dim=1)
         logits = logits + self.barred[:, None, None, :]
         # log_softmax over so short an axis takes twice as long.
@@ -260,7 +265,7 @@ class MixtureCoordinates(nn.Module):
 
     def _pooled(self, x: Any, fold: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Weights, means, scales of the pool, each (rows, components of Y, Gaussians); out of fold where given."""
-        log_weights, means, scales = self.parameters_at(x)
+        log_weights, means, scales = (part.float() for part in self.parameters_at(x))
         n_rows = means.shape[1]
         kept = self.shares >= min(MINIMUM_SHARE, float(self.shares.max()))
         share = (self.shares[kept] / self.shares[kept].sum()).to(means.dtype)[:, None]

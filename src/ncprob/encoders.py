@@ -154,21 +154,24 @@ class ParallelMLP(nn.Module):
         return networks
 
     def forward(self, inputs: Float[Tensor, "*networks batch inputs"]) -> Float[Tensor, "networks batch outputs"]:
-        """Outputs of all networks, for one batch or a batch of each network's own.
+        """Outputs of all networks, for one batch or a batch of each network's own, in the precision of the inputs.
 
         Rows come last in memory: what is then done with the outputs of each row goes along whole vectors.
         """
+        precision = inputs.dtype
         opened = (self.gates * self.mask).mT  # on the weights: networks × batch × inputs would be large
         maps, terms = opened * self.linear, inputs
         if self.square is not None:
             maps = torch.cat([maps, opened * self.square * self.squared], dim=-2)
             terms = torch.cat([inputs, inputs.square() - 1], dim=-1)
-        outputs = _mapped(terms, maps, self.biases[-1])
+        outputs = _mapped(terms, maps.to(precision), self.biases[-1].to(precision))
         curved = self._curved_networks()
-        weights = [weight.index_select(0, curved) for weight in (opened * self.weights[0], *self.weights[1:])]
+        layers = (opened * self.weights[0], *self.weights[1:])
+        weights = [weight.index_select(0, curved).to(precision) for weight in layers]
+        biases = [bias.index_select(0, curved).to(precision) for bias in self.biases[:-1]]
         hidden = inputs[curved] if inputs.ndim == 3 else inputs
-        for weight, bias in zip(weights[:-1], self.biases[:-1], strict=True):
-            hidden = nn.functional.gelu(_mapped(hidden, weight, bias.index_select(0, curved))).mT
+        for weight, bias in zip(weights[:-1], biases, strict=True):
+            hidden = nn.functional.gelu(_mapped(hidden, weight, bias)).mT
         return outputs.index_add(0, curved, torch.matmul(weights[-1].mT, hidden.mT)).mT
 
     def _curved_networks(self) -> Int[Tensor, " curved"]:
