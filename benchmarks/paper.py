@@ -40,14 +40,31 @@ def plans(quick: bool, only: list[str] | None) -> dict[str, list[Run]]:
     return {name: planned(suite) for name, suite in suites.items() if only is None or name in only}
 
 
-def remaining(runs: dict[str, list[Run]], folder: Path) -> str:
+def remaining(runs: dict[str, list[Run]], folder: Path) -> dict[str, int]:
+    """How many runs of every suite are not in its file."""
+    files = {name: folder / f"{name}.csv" for name in runs}
+    done = {name: Records(file).rows() if file.exists() else [] for name, file in files.items()}
+    return {name: len(missing(planned_runs, done[name])) for name, planned_runs in runs.items()}
+
+
+def overview(runs: dict[str, list[Run]], left: dict[str, int]) -> str:
     """A line per suite: how many runs it has and how many remain."""
-    lines = [f"{'suite':<18}{'runs':>7}{'remain':>9}"]
-    for name, planned_runs in runs.items():
-        file = folder / f"{name}.csv"
-        left = missing(planned_runs, Records(file).rows() if file.exists() else [])
-        lines.append(f"{name:<18}{len(planned_runs):>7}{len(left):>9}")
-    return "\n".join(lines)
+    lines = [f"{name:<18}{len(planned_runs):>7}{left[name]:>9}" for name, planned_runs in runs.items()]
+    return "\n".join([f"{'suite':<18}{'runs':>7}{'remain':>9}", *lines])
+
+
+def duration(text: str) -> float:
+    """A number of hours that is not negative.
+
+    Examples
+    --------
+    >>> duration("1.5")
+    1.5
+    """
+    hours = float(text)
+    if not hours >= 0:
+        raise argparse.ArgumentTypeError(f"must be a number of hours, zero or more; got {text}")
+    return hours
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -58,13 +75,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, help="processes at a time; by default one per core, six on an accelerator")
     parser.add_argument("--results", type=Path, help="folder of the result files")
     parser.add_argument("--timeout", type=float, default=DEFAULT_TIMEOUT, help="seconds per run")
-    hours_help = f"time after which nothing goes on; by default {QUICK_HOURS:g} with --quick, else as long as it takes"
-    parser.add_argument("--hours", type=float, help=hours_help)
+    hours_help = f"time after which runs are ended; by default {QUICK_HOURS:g} with --quick, else as long as it takes"
+    parser.add_argument("--hours", type=duration, help=hours_help)
     parser.add_argument("--dry-run", action="store_true", help="say what remains, and run nothing")
     options = parser.parse_args(arguments)
     folder = options.results or (QUICK_RESULTS if options.quick else RESULTS)
     suites = plans(options.quick, options.only)
-    print(remaining(suites, folder))
+    print(overview(suites, remaining(suites, folder)))
     if options.dry_run:
         return 0
     jobs = options.jobs or (min(cores(), PROCESSES_OF_AN_ACCELERATOR) if torch.cuda.is_available() else cores())
@@ -72,12 +89,16 @@ def main(arguments: list[str] | None = None) -> int:
     hours = usual if options.hours is None else options.hours
     until = time.monotonic() + 3600 * hours
     stop_on_termination()
-    failures = 0
-    for name, experiment in CURVES.items():  # first: minutes, in this process, where no time can be set to them
-        if options.only is None or name in options.only:
-            print(f"\n{name}")
-            more = QUICK_CURVES[name] if options.quick else []
-            failures += experiments.main(experiment, None, ["--out", str(folder / f"{name}.csv"), *more])
+    failures, put_off = 0, []
+    for name, experiment in CURVES.items():  # first: minutes, and in this process, so that one goes on to its end
+        if options.only is not None and name not in options.only:
+            continue
+        if time.monotonic() >= until:
+            put_off.append(name)
+            continue
+        print(f"\n{name}")
+        more = QUICK_CURVES[name] if options.quick else []
+        failures += experiments.main(experiment, None, ["--out", str(folder / f"{name}.csv"), *more])
     for name, runs in suites.items():
         print(f"\n{name}")
         workers = Workers(jobs, options.timeout, {}, threads=1, until=until)
@@ -85,8 +106,10 @@ def main(arguments: list[str] | None = None) -> int:
     page = report.PAGE if folder == RESULTS else folder / "report.md"
     note = "Reduced runs: fewer epochs, trees and rows than in the paper, as the settings in the files say."
     report.main(["--results", str(folder), "--page", str(page), "--note", note if options.quick else ""])
-    if time.monotonic() >= until:
-        print(f"\n{hours:g} hours are over; the same command goes on from here:\n{remaining(suites, folder)}")
+    left = remaining(suites, folder)
+    if time.monotonic() >= until and (put_off or any(left.values())):
+        print(f"\n{hours:g} hours are over. The same command goes on from here:")
+        print("\n".join([*(f"{name:<18}not begun" for name in put_off), overview(suites, left)]))
     return int(failures > 0)
 
 

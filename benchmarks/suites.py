@@ -117,7 +117,7 @@ PAPER = (
     "circle-discrete", "real", "ablation",
 )  # fmt: skip
 
-# Two hours on two cores: three seeds, smaller high-dimensional and interval runs, fewer epochs for the paper's own
+# For two hours on two cores: three seeds, smaller high-dimensional and interval runs, fewer epochs for the paper's own
 # method, whose full batches take hours without an accelerator, and fewer trees; "settings" in the result file says so.
 QUICK_OPTIONS: Options = {
     (method, task): options

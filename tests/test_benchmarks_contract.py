@@ -8,6 +8,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -358,7 +359,9 @@ class TestPaper:
         done = Records(tmp_path / "density-1e4.csv")
         done.append(suite_row("CKDE", "LinearGaussian", 100, 0) | {"version": methods.version("CKDE")})
         assert paper.main(["--quick", "--results", str(tmp_path), "--jobs", "1", "--only", "density-1e4"]) == 0
-        assert capsys.readouterr().out.splitlines()[1].split() == ["density-1e4", "4", "3"]
+        out = capsys.readouterr().out
+        assert out.splitlines()[1].split() == ["density-1e4", "4", "3"]
+        assert "hours are over" not in out
         assert len(rows_of(tmp_path / "density-1e4.csv")) == 4
         page = (tmp_path / "report.md").read_text()
         assert "NNKCDE" in page
@@ -373,6 +376,34 @@ class TestPaper:
         assert "0 hours are over" in out
         assert out.splitlines()[-1].split() == ["density-1e4", "2", "2"]
         assert rows_of(tmp_path / "density-1e4.csv") == []
+        for seed in (0, 1):
+            row = suite_row("CKDE", "LinearGaussian", 100, seed) | {"version": methods.version("CKDE")}
+            Records(tmp_path / "density-1e4.csv").append(row)
+        assert paper.main([*arguments, "--hours", "0"]) == 0
+        assert "hours are over" not in capsys.readouterr().out  # nothing remains
+
+    @pytest.mark.parametrize(("way", "hours"), [(["--quick"], 2.0), (["--quick", "--hours", "0.5"], 0.5), ([], np.inf)])
+    def test_it_has_two_hours_if_quick_and_no_limit_else(self, tmp_path, monkeypatch, way, hours):
+        monkeypatch.setattr(signal, "signal", lambda *_: None)
+        monkeypatch.setattr(paper, "report", SimpleNamespace(main=lambda _: None, PAGE=report.PAGE))
+        given = []
+        monkeypatch.setattr(paper, "execute", lambda runs, records, workers: given.append(workers.until) or 0)
+        start = time.monotonic()
+        assert paper.main([*way, "--only", "density-1e4", "--results", str(tmp_path)]) == 0
+        assert given == [pytest.approx(start + 3600 * hours, abs=60)]
+
+    @pytest.mark.parametrize("hours", ["nan", "-1"])
+    def test_hours_that_are_none_are_refused(self, hours, capsys):
+        with pytest.raises(SystemExit):
+            paper.main(["--quick", "--hours", hours])
+        assert "must be a number of hours, zero or more" in capsys.readouterr().err
+
+    def test_no_process_and_no_curve_starts_when_the_time_is_over(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(signal, "signal", lambda *_: None)
+        monkeypatch.setattr(paper.experiments, "main", lambda *_: pytest.fail("a curve was begun"))
+        monkeypatch.setattr(Children, "run", lambda *_: pytest.fail("a process was started"))
+        monkeypatch.setattr(paper, "QUICK", {"density-1e4": Suite(("LinearGaussian",), ("CKDE",), (0,), (100,))})
+        assert paper.main(["--quick", "--hours", "0", "--results", str(tmp_path)]) == 0
 
     def test_a_run_that_is_cut_off_by_the_hours_leaves_no_line_and_one_that_reaches_its_own_limit_does(self):
         run = runner.Run("ncprob", "LinearGaussian", 1000, 0, "1", {})

@@ -85,6 +85,21 @@ def test_parallel_networks_are_separate_networks(hidden_sizes):
     torch.testing.assert_close(networks(x), one_by_one(networks, x))
 
 
+def test_parallel_networks_on_a_batch_each():
+    """Networks without a curved part stand before and after one that has it."""
+    straight = torch.tensor([True, False, True])
+    networks = parallel(linear_only=straight, squares=torch.tensor([False, True, True]))
+    x = normal(3, 7, 4, seed=10, dtype=torch.float32)
+    expected = torch.stack([one_by_one(networks, part)[m] for m, part in enumerate(x)])
+    torch.testing.assert_close(networks(x), expected)
+
+
+def test_parallel_networks_answer_in_the_precision_of_their_inputs():
+    networks, x = parallel(squares=torch.tensor([False, True, True])), normal(7, 4, seed=11)
+    assert networks(x).dtype == torch.float64
+    torch.testing.assert_close(networks(x).float(), networks(x.float()))
+
+
 def test_gradients_of_parallel_networks_do_not_meet():
     networks, x = parallel(input_gate=True), normal(7, 4, seed=5, dtype=torch.float32)
     networks(x)[1].square().sum().backward()

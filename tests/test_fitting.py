@@ -326,3 +326,14 @@ def test_a_failing_candidate_stops_the_other(monkeypatch):
     X, y = TwoRegimes().sample(300, random_state=0)
     with pytest.raises(KeyboardInterrupt):
         NCPRegressor(max_steps=10**9, random_state=0, device="cpu").fit(X, y)  # would never end by itself
+
+
+def test_few_rows_of_a_skew_target_do_not_make_powers_of_ten():
+    """A wide law at an input far from all rows: of y up to 10 it had a mean of 10⁸ while tails were logarithmic."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(32, 3))
+    y = np.exp(1.2 * rng.normal(size=32) + 0.8 * X[:, 0])
+    model = NCPRegressor(random_state=0, progress=False, device="cpu").fit(X, y)
+    far = np.vstack([3 * np.eye(3), -3 * np.eye(3), np.full((1, 3), 8.0)])
+    assert np.abs(model.predict_quantiles(far, alpha=(0.005, 0.995))).max() < 100 * y.max()
+    assert np.abs(model.predict(far)).max() < 10 * y.max()

@@ -12,7 +12,7 @@ from scipy import stats
 from torch.distributions import Categorical, MixtureSameFamily, Normal
 
 from ncprob import mixture
-from ncprob.mixture import EDGE, WIDTH_OFFSET, log_density, normal_scores, quantiles, scale_of, width_of
+from ncprob.mixture import EDGE, MINIMUM_SCALE, WIDTH_OFFSET, log_density, normal_scores, quantiles, scale_of, width_of
 
 fixed = settings(max_examples=50, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 SCORES = torch.linspace(-4.5, 4.5, 73, dtype=torch.float64)
@@ -99,11 +99,26 @@ def test_a_point_far_from_all_gaussians_pulls_the_nearest_and_moves_no_others():
     assert by_width[1].item() == pytest.approx(0, abs=1e-9)
 
 
-@given(st.floats(2e-3, 1e3))
+@fixed
+@given(st.floats(MINIMUM_SCALE + 1e-6, 1e3))
 def test_widths_give_their_scales_back(scale):
     """Down to 10⁻⁶ above the least scale, below which a width is cut."""
     exact = torch.tensor(scale, dtype=torch.float64)
     torch.testing.assert_close(scale_of(width_of(exact)), exact, rtol=1e-9, atol=0)
+
+
+def test_the_width_of_the_least_scale_is_cut():
+    least = torch.tensor([MINIMUM_SCALE, 0.0], dtype=torch.float64)
+    torch.testing.assert_close(scale_of(width_of(least)), torch.full_like(least, MINIMUM_SCALE + 1e-6))
+
+
+def test_the_log_density_has_neither_second_derivatives_nor_one_by_the_point():
+    outputs, z = normal(3, 1, 2, 4, seed=4).requires_grad_(), normal(1, 4, seed=5)
+    (first,) = torch.autograd.grad(log_density(outputs, z).square().sum(), outputs, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        first.sum().backward()
+    with pytest.raises(NotImplementedError, match="`z` takes no gradient"):
+        log_density(outputs, z.requires_grad_())
 
 
 @pytest.mark.parametrize(("dtype", "reach", "atol"), [(torch.float64, 5.5, 1e-6), (torch.float32, 3.0, 1e-4)])
@@ -182,6 +197,17 @@ def test_chunks_do_not_change_the_answers(elements, monkeypatch):
     whole = quantiles(*law, SCORES)
     monkeypatch.setattr(mixture, "CHUNK_ELEMENTS", elements)
     torch.testing.assert_close(quantiles(*law, SCORES), whole, atol=1e-10, rtol=0)
+
+
+def test_a_row_alone_has_the_quantiles_it_has_among_others():
+    """In single precision and of as many Gaussians as a pool has."""
+    uniform = torch.rand(3, 7, 80, generator=generator(1))
+    law = uniform[0] / uniform[0].sum(dim=1, keepdim=True), 6 * uniform[1] - 3, 0.05 + uniform[2]
+    together = quantiles(*law, SCORES)
+    for row in range(7):
+        torch.testing.assert_close(
+            quantiles(*(part[row : row + 1] for part in law), SCORES)[0], together[row], atol=1e-9, rtol=0
+        )
 
 
 def test_no_rows_no_quantiles():

@@ -47,6 +47,14 @@ def test_some_rows_at_a_time_give_the_same(models, monkeypatch, name, question):
     assert sizes == [50, 50, 20]
 
 
+@pytest.mark.parametrize("question", ["predict", "var", "quantiles", "interval"])
+def test_a_row_alone_is_answered_as_among_others(models, question):
+    ask, model = QUESTIONS[question], models["scalar"]
+    together = ask(model, X)
+    for row in (0, 57, 119):
+        np.testing.assert_allclose(ask(model, X[row : row + 1])[0], together[row], rtol=1e-6, atol=1e-9)
+
+
 def test_classes_some_rows_at_a_time(models, monkeypatch):
     expected = models["classes"].predict_proba(X)
     monkeypatch.setattr(base, "PREDICT_ROWS", 50)

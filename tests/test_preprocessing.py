@@ -77,9 +77,10 @@ def test_degenerate_columns_have_a_positive_finite_scale(values, expected):
     assert scale.item() == pytest.approx(expected)
 
 
-def scaler(kind, center=0.0, scale=1.0, core=3.0):
-    """A scaler of one column from its numbers."""
-    return kind(*(torch.tensor([number], dtype=torch.float64) for number in (center, scale, core)))
+def scaler(kind, center=0.0, scale=1.0, core=3.0, seen=(-1e301, 1e301)):
+    """A scaler of one column from its numbers; a scale of Y has seen nearly everything unless told otherwise."""
+    numbers = (center, scale, core, *(seen if kind is SoftScale else ()))
+    return kind(*(torch.tensor([number], dtype=torch.float64) for number in numbers))
 
 
 @settings(max_examples=60, deadline=None)
@@ -165,6 +166,31 @@ def test_soft_scale_is_smooth_where_the_core_ends():
     left, right = soft(column([2 - step, 2.0, 2 + step])).diff(dim=0).ravel().tolist()
     assert left == pytest.approx(step, rel=1e-9)
     assert right == pytest.approx(step, rel=1e-4)
+
+
+@pytest.mark.parametrize("side", [-1, 1])
+def test_beyond_what_it_has_seen_soft_scale_is_nearly_straight(side):
+    """From 10 on, in the logarithmic tail, where a unit of z is 8 scales: ten more are 10 · 8 · (e − 1)."""
+    soft = scaler(SoftScale, center=5.0, scale=2.0, core=3.0, seen=(-10.0, 10.0))
+    edge = 3 + math.log1p(7.0)
+    z = side * column([edge, edge + 0.01, edge + 10])
+    expected = 10 + 80 * torch.tensor([0.0, math.expm1(0.001), math.e - 1], dtype=torch.float64)
+    torch.testing.assert_close(soft.inverse(z).ravel(), 5 + 2 * side * expected)
+    torch.testing.assert_close(soft(soft.inverse(z)), z)
+
+
+def test_a_light_tail_beyond_what_was_seen_stays_straight():
+    """Values seen end inside the core: no logarithm is ever met, though it begins at 3 on the other side."""
+    soft = scaler(SoftScale, core=3.0, seen=(-1.0, 50.0))
+    assert soft(column([-1.5])).item() == pytest.approx(-1.5, rel=0.03)
+    assert soft.inverse(column([-6.0])).item() == pytest.approx(-1 - 10 * math.expm1(0.5))
+
+
+def test_what_was_seen_does_not_move_what_lies_inside():
+    y = cauchy(500)
+    soft = SoftScale.fit(y)
+    everything = scaler(SoftScale, *(part.item() for part in (soft.center, soft.scale, soft.core)))
+    assert torch.equal(soft(y), everything(y))
 
 
 def test_spreads_keep_their_digits_far_from_zero():

@@ -184,7 +184,7 @@ class MixtureCoordinates(nn.Module):
     def __init__(self, variants: Sequence[Variant], n_components: int, networks: ParallelMLP | SideBySide) -> None:
         super().__init__()
         self.variants, self.n_components, self.networks = tuple(variants), n_components, networks
-        self.scale = SoftScale(*torch.ones(3, n_components))  # until `fit`
+        self.scale = SoftScale.of_nothing(n_components)  # until `fit`
         allowed = torch.tensor([v.components for v in self.variants]).repeat_interleave(FOLDS)
         barred = torch.zeros(len(allowed), COMPONENTS, dtype=torch.float32)  # whatever torch's default type is
         barred.masked_fill_(torch.arange(COMPONENTS) >= allowed[:, None], -torch.inf)

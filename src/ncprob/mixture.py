@@ -51,10 +51,10 @@ def log_density(
 ) -> Float[Tensor, "*networks q rows"]:
     """log Σ_k w_k φ((z − m_k)/s_k)/s_k of mixtures as networks give them: logits of w, means, widths of s.
 
-    `barred`, added to the logits, is −∞ for Gaussians that are not to be used. Differentiable once in `outputs`, by
-    formulas: with r_k the probability of Gaussian k given z and u_k = (z − m_k)/s_k, the derivatives by logit, mean and
-    scale are r_k − w_k, r_k u_k/s_k and r_k (u_k² − 1)/s_k (Bishop 1994). Twice as fast as letting torch derive them,
-    above all with rows last.
+    `barred`, of a shape that can be added to the logits (*networks, q, k, rows), is −∞ for Gaussians that are not to be
+    used. Differentiable once, in `outputs` alone, by formulas: with r_k the probability of Gaussian k given z and
+    u_k = (z − m_k)/s_k, the derivatives by logit, mean and scale are r_k − w_k, r_k u_k/s_k and r_k (u_k² − 1)/s_k
+    (Bishop 1994). Twice as fast as letting torch derive them, above all with rows last.
 
     Examples
     --------
@@ -70,6 +70,8 @@ class _LogDensity(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, outputs: Tensor, z: Tensor, barred: Tensor | float) -> Tensor:
+        if ctx.needs_input_grad[1]:
+            raise NotImplementedError("`z` takes no gradient here; got one that requires it. Detach it.")
         logits, means, widths = outputs.unbind(dim=-4)
         logits = logits + barred
         scales = scale_of(widths)
@@ -110,7 +112,8 @@ def normal_scores(weights: Components, means: Components, scales: Components, z:
     tensor([[0.0000, 1.0000]], dtype=torch.float64)
     """
     standard = (z[:, :, None] - means[:, None, :]) * (1 / (scales * math.sqrt(2)))[:, None, :]
-    cdf = (torch.erf(standard) @ weights[:, :, None])[:, :, 0].double() / 2 + 0.5
+    # No matrix product: of a single row it rounds otherwise, and where quantiles are looked for hangs on last digits.
+    cdf = (torch.erf(standard) * weights[:, None, :]).sum(dim=2).double() / 2 + 0.5
     return torch.special.ndtri(cdf.clamp(1e-12, 1 - 1e-12)).clamp(-EDGE, EDGE)
 
 

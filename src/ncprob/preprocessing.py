@@ -14,6 +14,7 @@ NORMAL_IQR = 1.3489795  # interquartile range of the standard normal law
 MAX_CORE = 5.0  # robust standard deviations
 MAX_LEVELS = 32
 MAX_KNOTS = 1024
+STRAIGHTER = 10.0  # than a logarithm: how the scale of Y goes on beyond what it has seen
 LARGEST = 1e150  # size of a target whose square is still a number
 
 
@@ -163,54 +164,84 @@ class TableEncoder:
 
 @dataclass(frozen=True)
 class SoftScale:
-    """Columns of Y: robust standardisation, linear for 99 % of the rows and logarithmic in the tails.
+    """Columns of Y: robust standardisation, linear for 99 % of the rows and logarithmic in the tails that were seen.
 
     Beyond the core |z| ≤ c the map goes on as c + log(1 + |z| − c). Unlike ranks it is smooth and has an inverse,
     so smooth laws stay smooth; unlike plain scaling it keeps the tails of a Cauchy law within reach of a network.
+    A logarithm that went on beyond the values seen would turn a wide law of few rows into powers of ten: from `low`
+    and `high`, in scales from the centre, the map goes on as k log(1 + ·/k) along its slope there, with k = 10.
     """
 
     center: Float[Tensor, " columns"]
     scale: Float[Tensor, " columns"]
     core: Float[Tensor, " columns"]
+    low: Float[Tensor, " columns"]
+    high: Float[Tensor, " columns"]
 
     @classmethod
     def fit(cls, y: Float[Tensor, "rows columns"]) -> SoftScale:
-        """Learn centre, scale and core of every column."""
-        return cls(*_center_scale_core(y))
+        """Learn centre, scale, core and extremes of every column."""
+        center, scale, core = _center_scale_core(y)
+        low, high = torch.aminmax((y.double() - center) / scale, dim=0)
+        return cls(center, scale, core, low, high)
+
+    @classmethod
+    def of_nothing(cls, n_columns: int) -> SoftScale:
+        """The scale of a standard column, until there are rows."""
+        one = torch.ones(n_columns, dtype=torch.float64)
+        return cls(0 * one, one, one, -one, one)
 
     def state(self) -> State:
         """What `from_state` needs."""
-        return _scale_state(self)
+        state = _scale_state(self)
+        return State(state.tensors | {"low": self.low, "high": self.high})
 
     @classmethod
     def from_state(cls, state: State, n_columns: int) -> SoftScale:
         """A scale of `n_columns` columns."""
-        return cls(*_read_scale(state, n_columns))
+        low, high = (state.tensor(name, torch.float64, (n_columns,)) for name in ("low", "high"))
+        if not bool((low <= high).all()):
+            raise ValueError("the least value of a scale must not be above the largest")
+        center, scale, core = _read_scale(state, n_columns)
+        return cls(center, scale, core, low, high)
 
     def __call__(self, y: Float[Tensor, "... columns"]) -> Float[Tensor, "... columns"]:
         """Scaled values, float64.
 
         Examples
         --------
-        >>> soft = SoftScale(torch.tensor([1.0]), torch.tensor([2.0]), torch.tensor([3.0]))
-        >>> z = soft(torch.tensor([[1.0], [1.2], [2e6]]))
+        >>> soft = SoftScale(*torch.tensor([[1.0], [2.0], [3.0], [-1.0], [1e6]]))
+        >>> z = soft(torch.tensor([[-1e6], [1.0], [1.2], [2e6]]))
         >>> z.ravel().round(decimals=2).tolist(), soft.inverse(z).ravel().round(decimals=2).tolist()
-        ([0.0, 0.1, 16.82], [1.0, 1.2, 2000000.0])
+        ([-109.2, 0.0, 0.1, 16.82], [-1000000.0, 1.0, 1.2, 2000000.0])
         """
-        z = (y.double() - self.center) / self.scale
-        beyond = (z.abs() - self.core).clamp(min=0)
-        return torch.where(beyond > 0, z.sign() * (self.core + beyond.log1p()), z)
+        scaled = (y.double() - self.center) / self.scale
+        seen = scaled.clamp(self.low, self.high)
+        beyond = scaled - seen
+        return self._soft(seen) + beyond.sign() * STRAIGHTER * torch.log1p(
+            beyond.abs() / (STRAIGHTER * self._stretch(seen))
+        )
+
+    def _soft(self, scaled: Tensor) -> Tensor:
+        """The map inside of what was seen."""
+        beyond = (scaled.abs() - self.core).clamp(min=0)
+        return torch.where(beyond > 0, scaled.sign() * (self.core + beyond.log1p()), scaled)
+
+    def _stretch(self, scaled: Tensor) -> Tensor:
+        """Scales per unit of the map, the inverse of its slope."""
+        return 1 + (scaled.abs() - self.core).clamp(min=0)
 
     def reach(self) -> Float[Tensor, " columns"]:
-        """Largest |z| whose value of Y has a square that is still a number.
+        """Largest |z| whose value of Y has a square that is still a number, on either side.
 
         Examples
         --------
-        >>> soft = SoftScale(torch.zeros(1), torch.ones(1), torch.full((1,), 3.0))
-        >>> soft.reach().round().tolist()  # 3 + log 10¹⁵⁰
-        [348.0]
+        >>> soft = SoftScale(*torch.tensor([[0.0], [1.0], [3.0], [-1.0], [1.0]]))
+        >>> soft.reach().round().tolist()  # 1 + 10 log 10¹⁴⁹
+        [3432.0]
         """
-        return self.core + torch.log1p((LARGEST / self.scale.double() - self.core).clamp(min=0))
+        ends = torch.stack([self(self.center - LARGEST), self(self.center + LARGEST)])
+        return ends.abs().amin(dim=0)
 
     def inverse(self, z: Float[Tensor, "... columns"]) -> Float[Tensor, "... columns"]:
         """Values of Y."""
@@ -218,8 +249,11 @@ class SoftScale:
 
     def from_center(self, z: Float[Tensor, "... columns"]) -> Float[Tensor, "... columns"]:
         """Values of Y less the centre, which keeps the digits of spreads far from zero."""
-        beyond = (z.abs() - self.core).clamp(0, 700)  # e^700 is still finite
-        return self.scale * torch.where(beyond > 0, z.sign() * (self.core + beyond.expm1()), z)
+        seen = z.clamp(self._soft(self.low), self._soft(self.high))
+        beyond = (seen.abs() - self.core).clamp(min=0)
+        scaled = torch.where(beyond > 0, seen.sign() * (self.core + beyond.expm1()), seen)
+        further = (z - seen).abs().div(STRAIGHTER).clamp(max=700)  # e^700 is still finite
+        return self.scale * (scaled + (z - seen).sign() * STRAIGHTER * self._stretch(scaled) * further.expm1())
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from safetensors.torch import save as tensor_bytes
 from ncprob._files import clear_remains, partial_directory, remains_of, umask
 from ncprob.state import State
 
-FORMAT, SCHEMA = "ncprob model", 4
+FORMAT, SCHEMA = "ncprob model", 5
 FACTS, TENSORS = "model.json", "tensors-{}.safetensors"
 PARTIAL = ".partial-"
 MAX_FACTS = 2**28  # bytes of JSON: far beyond the names and levels of any table
