@@ -73,9 +73,12 @@ SUITES = {
         (300, 1000),
     ),
     "real": Suite(
-        tuple(name for name in TABLES if name != "student-paper"),
+        tuple(name for name, table in TABLES.items() if not table.package and name != "student-paper"),
         ("ncprob", *TABULAR_RIVALS),
         tuple(range(5)),  # so many splits of protein are known
+    ),
+    "fresh": Suite(
+        tuple(name for name, table in TABLES.items() if table.package), ("ncprob", *TABULAR_RIVALS), tuple(range(10))
     ),
     "heavy-tails": Suite(
         ("Laplace", "Cauchy"),
@@ -114,7 +117,7 @@ SUITES = {
 
 PAPER = (
     "density-1e4", "density-1e5", "density-curve", "small-n", "many-inputs", "heavy-tails", "student", "circle",
-    "circle-discrete", "real", "ablation",
+    "circle-discrete", "real", "fresh", "ablation",
 )  # fmt: skip
 
 # For two hours on two cores: three seeds, smaller high-dimensional and interval runs, fewer epochs for the paper's own

@@ -4,7 +4,8 @@ A task gives a `Split` for a seed. Simulated tasks follow the protocol of Kostic
 validation rows for methods that ask for them, 1,000 fresh test rows. `CircleGaussian-d500` is the circle in 500
 dimensions, `SkewNormal+100` the model with 100 standard normal inputs beside its own that have nothing to do with y.
 Tables are split as in Hernández-Lobato & Adams 2015 (`hl_splits.parquet`, split number = seed) where that
-file knows them, else at random into 90 % and 10 %.
+file knows them, else at random into 90 % and 10 %. Some tables come with scikit-learn and statsmodels: the recipe of
+the default was chosen without them.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from sklearn.datasets import load_diabetes
 
 from benchmarks.records import CHECKOUT
 from ncprob import datasets
@@ -44,7 +47,8 @@ class Split:
 class Table:
     """A public table: file, target, columns that must not serve as inputs (or the only ones that may).
 
-    `student-paper` is split as in Kostic et al. 2024: 8,000 rows to learn from, 1,000 for validation, 1,000 to test.
+    With a `package` it comes with that one, and `file` is its name there. `student-paper` is split as in Kostic et al.
+    2024: 8,000 rows to learn from, 1,000 for validation, 1,000 to test.
     """
 
     file: str
@@ -52,6 +56,7 @@ class Table:
     drop: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
     validation_rows: int = 0  # taken off the training rows for methods that ask for them
+    package: str = ""
 
 
 TABLES = {
@@ -65,6 +70,13 @@ TABLES = {
     "student": Table("student_performance.csv.gz", "Performance Index"),
     "student-paper": Table("student_performance.csv.gz", "Performance Index", validation_rows=1000),
     "protein": Table("protein.parquet", "RMSD"),
+    "diabetes": Table("diabetes", "target", package="scikit-learn"),
+    "engel": Table("engel", "foodexp", package="statsmodels"),
+    "fair": Table("fair", "affairs", package="statsmodels"),
+    "anes96": Table("anes96", "income", package="statsmodels"),
+    "randhie": Table("randhie", "mdvis", package="statsmodels"),
+    "star98": Table("star98", "NABOVE", drop=("NBELOW",), package="statsmodels"),
+    "ccard": Table("ccard", "AVGEXP", package="statsmodels"),
 }
 
 
@@ -74,7 +86,7 @@ def data_folder() -> Path:
     if not folder.is_dir():
         raise FileNotFoundError(
             f"The folder of the public tables must exist; {folder} does not. Set NCPROB_DATA to the folder that holds "
-            f"{', '.join(table.file for table in TABLES.values())}."
+            f"{', '.join(table.file for table in TABLES.values() if not table.package)}."
         )
     return folder
 
@@ -146,11 +158,11 @@ def _simulated_split(name: str, n: int, seed: int) -> Split:
 
 def _table_split(name: str, seed: int) -> Split:
     table = TABLES[name]
-    data = _read(data_folder() / table.file)
+    data = _from_package(table) if table.package else _read(data_folder() / table.file)
     chosen = list(table.features) or [c for c in data.columns if c not in (table.target, *table.drop)]
     X, y = data[chosen], data[table.target].to_numpy(float)
     test = np.zeros(len(y), dtype=bool)
-    test[_test_rows(name, len(y), seed)] = True
+    test[_shuffled(len(y), seed) if table.package else _test_rows(name, len(y), seed)] = True
     learn = np.flatnonzero(~test)
     held = np.random.default_rng(seed).permutation(learn)[: table.validation_rows]
     learn = np.setdiff1d(learn, held)
@@ -160,17 +172,31 @@ def _table_split(name: str, seed: int) -> Split:
     )
 
 
+def _from_package(table: Table) -> pd.DataFrame:
+    if table.package == "scikit-learn":
+        data: pd.DataFrame = load_diabetes(as_frame=True).frame
+        return data
+    try:
+        return import_module(f"statsmodels.datasets.{table.file}").load_pandas().data
+    except ImportError as error:
+        raise ImportError(f"The table {table.file} comes with statsmodels: pip install '.[benchmarks]'.") from error
+
+
 def _read(path: Path) -> pd.DataFrame:
     if not path.exists():
         raise FileNotFoundError(f"{path.name} must be in {path.parent}; it is not. Set NCPROB_DATA to its folder.")
     return pd.read_parquet(path) if path.suffix == ".parquet" else pd.read_csv(path)
 
 
+def _shuffled(n_rows: int, seed: int) -> NDArray[np.int64]:
+    return np.random.default_rng(seed).permutation(n_rows)[: round(TEST_FRACTION * n_rows)]
+
+
 def _test_rows(name: str, n_rows: int, seed: int) -> NDArray[np.int64]:
     known = _read(data_folder() / "hl_splits.parquet")
     known = known[known["dataset"] == name]
     if known.empty:
-        return np.random.default_rng(seed).permutation(n_rows)[: round(TEST_FRACTION * n_rows)]
+        return _shuffled(n_rows, seed)
     rows = known.loc[known["split"] == seed, "test_row"].to_numpy(np.int64)
     if len(rows) == 0:
         raise ValueError(f"The seed of {name} must be below {known['split'].max() + 1}, its splits; got {seed}.")

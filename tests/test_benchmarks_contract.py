@@ -440,6 +440,24 @@ def test_other_results_leave_the_page_beside_the_code_and_the_readme_alone(tmp_p
     assert not (tmp_path / "readme.md").exists()
 
 
+def test_tables_that_come_with_a_package_need_no_folder(monkeypatch):
+    monkeypatch.setenv("NCPROB_DATA", "nowhere")
+    split, other = tasks.load("diabetes", None, 0), tasks.load("diabetes", None, 1)
+    assert split.X.shape == (398, 10)  # 442 rows, a tenth of them to test
+    assert split.X_test.shape == (44, 10)
+    assert "target" not in split.X
+    assert not np.array_equal(split.y_test, other.y_test)
+
+
+def test_a_table_of_a_package_that_is_missing_is_told(monkeypatch):
+    def missing(name):
+        raise ImportError(name)
+
+    monkeypatch.setattr(tasks, "import_module", missing)
+    with pytest.raises(ImportError, match=r"ccard comes with statsmodels: pip install '\.\[benchmarks\]'"):
+        tasks.load("ccard", None, 0)
+
+
 def test_seeds_are_parsed():
     assert runner.parse_seeds("0-2,7") == (0, 1, 2, 7)
 
@@ -510,6 +528,7 @@ def test_the_report_runs_on_any_suite(tmp_path):
         "density-1e5": ("LGGMD", 100_000),
         "small-n": ("ArmaJump", 200),
         "real": ("concrete", 900),
+        "fresh": ("ccard", 65),
         "heavy-tails": ("Cauchy", 50_000),
         "student": ("student-paper", 8000),
         "circle": ("CircleGaussian-d100", 100_000),
