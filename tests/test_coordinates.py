@@ -28,7 +28,7 @@ from ncprob.coordinates import (
 )
 from ncprob.encoders import MLP
 from ncprob.optimization import Runtime, Schedule
-from ncprob.preprocessing import MAX_CORE, InputScaler, SoftScale
+from ncprob.preprocessing import MARGIN, MAX_CORE, InputScaler, SoftScale
 
 PLAIN = Variant(0.01, 0.0)
 LINEAR = Variant(0.01, 0.0, form="linear", components=2)
@@ -70,7 +70,7 @@ def probabilities(map_, values):
 
 def test_maps_are_increasing_and_finite_as_far_as_inputs_reach():
     model = perturbed(new_model(n_components=2))
-    x = torch.linspace(-MAX_CORE - 2, MAX_CORE + 2, 50)[:, None]  # the bounds of `InputScaler`
+    x = torch.linspace(-MAX_CORE - MARGIN, MAX_CORE + MARGIN, 50)[:, None]  # the bounds of `InputScaler`
     for map_ in (model.transport(x), model.transport(x, fold_numbers(50))):
         assert map_.offsets.shape == (50, 2, 2 * len(KNOTS) - 1 + 2 * len(OUTER_KNOTS))
         assert torch.isfinite(map_.offsets).all()

@@ -8,7 +8,15 @@ from helpers import generator, normal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ncprob.preprocessing import MAX_CORE, MAX_KNOTS, InputScaler, NormalScores, SoftScale, robust_center_and_scale
+from ncprob.preprocessing import (
+    MARGIN,
+    MAX_CORE,
+    MAX_KNOTS,
+    InputScaler,
+    NormalScores,
+    SoftScale,
+    robust_center_and_scale,
+)
 
 columns = st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=40)
 
@@ -87,7 +95,7 @@ def scaler(kind, center=0.0, scale=1.0, core=3.0, seen=(-1e301, 1e301)):
 @given(columns, columns)
 def test_scaled_inputs_are_bounded_and_monotone(values, queries):
     scaled = InputScaler.fit(column(values))(column(sorted(queries)))
-    assert (scaled.abs() <= MAX_CORE + 2).all()
+    assert (scaled.abs() <= MAX_CORE + MARGIN).all()
     assert (scaled.diff(dim=0) >= 0).all()
 
 
@@ -97,10 +105,19 @@ def test_inputs_are_linear_in_the_core_and_bounded_beyond(size):
     z = torch.linspace(-3, 3, 61, dtype=torch.float64)[:, None]
     torch.testing.assert_close(fitted(size * z), z.float(), atol=1e-6, rtol=0)
     beyond = fitted(size * column([3.5, -5.0])).ravel().double()
-    expected = torch.tensor([3 + 2 * math.tanh(0.25), -3 - 2 * math.tanh(1.0)], dtype=torch.float64)
+    expected = torch.tensor([math.asinh(0.5), -math.asinh(2.0)], dtype=torch.float64)
+    expected = 10 * torch.tanh(expected / 10) + torch.tensor([3.0, -3.0])
     torch.testing.assert_close(beyond, expected, atol=1e-6, rtol=0)
     extreme = fitted(column([-1e300, -1e9, 1e9, 1e300])).ravel()
-    torch.testing.assert_close(extreme, torch.tensor([-5.0, -5.0, 5.0, 5.0]))
+    assert (extreme.sign() == torch.tensor([-1.0, -1.0, 1.0, 1.0])).all()
+    assert ((extreme.abs() > 12.6) & (extreme.abs() <= 3 + MARGIN)).all()
+
+
+def test_inputs_with_heavy_tails_keep_their_order_of_magnitude():
+    """Each tenfold input beyond the core is at least half a unit further out, up to a thousand scales."""
+    fitted = scaler(InputScaler, core=3.0)
+    steps = fitted(column([3.0, 10.0, 100.0, 1000.0])).diff(dim=0)
+    assert (steps > 0.5).all()
 
 
 @pytest.mark.parametrize("kind", [InputScaler, SoftScale])

@@ -12,6 +12,7 @@ from ncprob.state import State
 
 NORMAL_IQR = 1.3489795  # interquartile range of the standard normal law
 MAX_CORE = 5.0  # robust standard deviations
+MARGIN = 10.0  # beyond the core of an input, that outliers come to
 MAX_LEVELS = 32
 MAX_KNOTS = 1024
 STRAIGHTER = 10.0  # than a logarithm: how the scale of Y goes on beyond what it has seen
@@ -68,10 +69,11 @@ def _read_scale(state: State, n_columns: int) -> list[Tensor]:
 
 @dataclass(frozen=True)
 class InputScaler:
-    """Columns of X: robust standardisation, linear for 99 % of the rows and bounded beyond.
+    """Columns of X: robust standardisation, linear for 99 % of the rows, nearly logarithmic beyond, and bounded.
 
-    Beyond the core |z| ≤ c the map goes on as c + 2 tanh((|z| − c)/2): outliers cannot dominate a network (the aim of
-    the smooth clip of Holzmüller, Grinsztajn & Steinwart 2024), and what is linear in x stays so.
+    Beyond the core |z| ≤ c the map goes on as c + k tanh(asinh(|z| − c)/k), k = 10: what is linear in x stays so,
+    incomes and populations keep their order of magnitude, and outliers cannot dominate a network (the aim of the smooth
+    clip of Holzmüller, Grinsztajn & Steinwart 2024).
     """
 
     center: Float[Tensor, " columns"]
@@ -86,7 +88,7 @@ class InputScaler:
         --------
         >>> scaler = InputScaler.fit(torch.arange(101.0)[:, None])
         >>> scaler(torch.tensor([[50.0], [80.0], [110.0], [1e9]])).ravel().round(decimals=2)
-        tensor([0.0000, 0.8100, 1.6200, 3.3500])
+        tensor([ 0.0000,  0.8100,  1.6200, 10.8000])
         """
         return cls(*_center_scale_core(x))
 
@@ -103,7 +105,8 @@ class InputScaler:
         """Scaled inputs, float32."""
         z = (x.double() - self.center) / self.scale
         beyond = z.abs() - self.core
-        return torch.where(beyond > 0, z.sign() * (self.core + 2 * torch.tanh(beyond / 2)), z).float()
+        outside = z.sign() * (self.core + MARGIN * torch.tanh(beyond.clamp(min=0).asinh() / MARGIN))
+        return torch.where(beyond > 0, outside, z).float()
 
 
 @dataclass(frozen=True)
@@ -236,7 +239,7 @@ class SoftScale:
 
         Examples
         --------
-        >>> soft = SoftScale(*torch.tensor([[0.0], [1.0], [3.0], [-1.0], [1.0]]))
+        >>> soft = SoftScale(*torch.tensor([[0.0], [1.0], [3.0], [-1.0], [1.0]], dtype=torch.float64))
         >>> soft.reach().round().tolist()  # 1 + 10 log 10¹⁴⁹
         [3432.0]
         """
