@@ -378,13 +378,17 @@ def main(arguments: list[str] | None = None) -> int:
     if options.point:
         child(options.point)
         return 0
+    try:
+        cores = slots(options.jobs, options.cores)
+    except ValueError as error:
+        parser.error(str(error))
     work = chains(options.axis, options.methods, options.largest)
     records = Records(options.out, COLUMNS)
     if options.redo or options.retry:
         asked = {(point.axis, point.method, str(point.value)) for points in work for point in points}
         records.remove(lambda row: tuple(row[k] for k in POINT) in asked and (options.redo or bool(row["error"])))
     limits = options.limit, options.rival_limit or options.limit
-    runner = Runner(records, slots(options.jobs, options.cores), limits, options.options)
+    runner = Runner(records, cores, limits, options.options)
     try:
         with ThreadPoolExecutor(options.jobs) as pool:
             try:

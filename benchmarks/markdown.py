@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -16,6 +17,22 @@ def table(frame: pd.DataFrame) -> str:
     lines = ["| " + " | ".join(map(str, frame.columns)) + " |", "|" + "---|" * len(frame.columns)]
     lines += ["| " + " | ".join(str(value) for value in row) + " |" for row in frame.itertuples(index=False)]
     return "\n".join(lines)
+
+
+def in_order(data: Frame, **orders: Sequence[str]) -> Frame:
+    """Rows sorted by the columns named, each in its own order, names that this does not hold last.
+
+    Runs are appended to a file as they come; tables of it should not change with that.
+
+    Examples
+    --------
+    >>> in_order(Frame({"method": ["c", "b", "a"]}), method=["b", "a"])["method"].tolist()
+    ['b', 'a', 'c']
+    """
+    places = {column: {name: k for k, name in enumerate(order)} for column, order in orders.items()}
+    return data.sort_values(
+        list(orders), key=lambda names: names.map(places[names.name]), kind="stable", na_position="last"
+    )
 
 
 def successes(data: Frame) -> Frame:

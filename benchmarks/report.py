@@ -13,11 +13,12 @@ from pathlib import Path
 import pandas as pd
 
 from benchmarks import figures
-from benchmarks.markdown import PAPER, Frame, failures, number_range, spread, successes, table
+from benchmarks.markdown import PAPER, Frame, failures, in_order, number_range, spread, successes, table
 from benchmarks.records import RESULTS
 from benchmarks.report_curves import bands, dynamics, laws
 from benchmarks.report_density import curves, density, density_runs, headline
 from benchmarks.report_scale import accelerator, cost_curves, costs, latency, memory
+from benchmarks.suites import SUITES
 
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 BESIDE = Path(__file__).parent / "report.md"
@@ -379,6 +380,8 @@ def sections(results: Path) -> list[str]:
         data = pd.read_csv(files[name])
         if data.empty or ("error" in data and successes(data).empty):
             continue
+        if name in SUITES:
+            data = in_order(data, method=SUITES[name].methods, dataset=SUITES[name].tasks)
         if name in SECTIONS:
             written.append(SECTIONS[name](data))
         elif "error" in data:

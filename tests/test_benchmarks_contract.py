@@ -1,6 +1,7 @@
 """Every method of the benchmark keeps one contract; the runner loses nothing; the report runs on what there is."""
 
 import csv
+import itertools
 import json
 import signal
 import subprocess
@@ -557,6 +558,18 @@ def test_methods_are_compared_on_the_same_seeds():
     rows = [suite_row("ncprob", "concrete", 900, seed) for seed in (0, 1)] + [suite_row("CKDE", "concrete", 900, 0)]
     kept = report.on_common_seeds(pd.DataFrame(rows), ["dataset"])
     assert sorted(zip(kept["method"], kept["seed"], strict=True)) == [("CKDE", 0), ("ncprob", 0)]
+
+
+def test_tables_name_methods_and_tasks_as_their_suite_does_however_runs_came(tmp_path):
+    """One method's runs of one task are redone and so stand last in the file."""
+    names = ("lightgbm", "catboost", "ncprob"), ("wine_red", "concrete")
+    records = Records(tmp_path / "results" / "real.csv")
+    for method, dataset in itertools.product(*names):
+        records.append(suite_row(method, dataset, 900, 0))
+    report.main(["--results", str(tmp_path / "results"), "--page", str(tmp_path / "page.md")])
+    lines = (tmp_path / "page.md").read_text().splitlines()
+    head = lines.index("| dataset | ncprob | catboost | lightgbm |")
+    assert [line.split(" | ")[0] for line in lines[head + 2 : head + 4]] == ["| concrete", "| wine_red"]
 
 
 def test_no_result_is_no_section(tmp_path):
