@@ -203,6 +203,15 @@ def test_boosted_columns_do_not_tell_the_mean_of_their_fold():
     assert abs(float(slope)) < 0.05
 
 
+def test_a_tree_of_many_rows_has_so_many_leaves_and_no_more(monkeypatch):
+    """Else memory would grow with the rows: here leaves of 5 rows would be some 60 a tree."""
+    monkeypatch.setattr(trees, "LARGE", 100)
+    monkeypatch.setattr(trees, "MAX_LEAVES", 10)
+    x = uniform(500, 2, seed=20)
+    grown, _ = TreeInputs.fit(x, x[:, :1].double(), None, seed=0)
+    assert len(grown.ensembles[0].values) <= 10 * trees.N_TREES
+
+
 def test_fewer_rows_than_folds():
     x = torch.rand(12, 2, generator=torch.Generator().manual_seed(0))
     trees, columns = TreeInputs.fit(x, x[:, :1].double(), None, seed=0, n_judges=6)

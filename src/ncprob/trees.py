@@ -32,6 +32,7 @@ MAX_BOOSTED = 4  # components of y that are boosted; each costs a model per fold
 MAX_CELLS = 5_000_000  # rows × inputs beyond which trees would take longer than all the rest
 MINIMUM_ROWS = 64
 DISTINCT = 0.5  # share of rows that must differ
+MAX_LEAVES = 20_000  # of a tree: what a forest takes of memory ceases to grow with the rows
 SMALL, LARGE = 3_000, 20_000  # rows: small tables get more folds and finer leaves, large ones fewer
 
 
@@ -100,10 +101,14 @@ class TreeInputs:
         mass = None if weights is None else weights.cpu().numpy()
         n = len(table) - n_judges
         wanted = _forest_targets(targets)
-        forest, outputs = _forest(table, wanted, mass, seed)
+        # One forest after the other: with many rows nothing takes as much memory.
+        judged = wanted[:0]
         if n_judges:
             blind, _ = _forest(table[:n], wanted[:n], None if mass is None else mass[:n], seed)
-            outputs[n:] = TreeEnsemble.from_forests(blind)(table[n:])
+            judged = blind(table[n:])
+            del blind
+        forest, outputs = _forest(table, wanted, mass, seed)
+        outputs[n:] = judged
         boosted, columns = [], [outputs]
         for target in targets.T[:MAX_BOOSTED]:
             folds, predictions = _boosting(table, target, mass, seed, n_judges)
@@ -114,7 +119,7 @@ class TreeInputs:
             linear, predictions = SparseLinear.fit(table, targets[:, :MAX_BOOSTED], mass, n_judges)
             columns.append(predictions)
         unseen = torch.as_tensor(np.concatenate(columns, axis=1)).to(x)
-        return cls(TreeEnsemble.from_forests(forest), boosted, linear), unseen
+        return cls(forest, boosted, linear), unseen
 
 
 def worth_growing(x: Float[Tensor, "rows inputs"]) -> bool:
@@ -143,19 +148,19 @@ def _forest_targets(y: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _forest(
     x: NDArray[Any], targets: NDArray[np.float64], weights: NDArray[Any] | None, seed: int
-) -> tuple[list[ExtraTreesRegressor], NDArray[np.float64]]:
+) -> tuple[TreeEnsemble, NDArray[np.float64]]:
     """Trees, and what those that were grown without a row predict for it: out of bag, with weights out of fold.
 
     Bootstrap samples by weight would leave no tree without a heavy row.
     """
     settings = {
-        "min_samples_leaf": 1 if len(x) < LARGE else 5,
+        "min_samples_leaf": 1 if len(x) < LARGE else max(5, len(x) // MAX_LEAVES),
         "n_jobs": torch.get_num_threads(),
         "random_state": seed,
     }
     if weights is None or weights.min() == weights.max():
         model = ExtraTreesRegressor(N_TREES, bootstrap=True, oob_score=True, **settings).fit(x, targets)
-        return [model], model.oob_prediction_.reshape(len(x), -1)
+        return TreeEnsemble.from_forests([model]), model.oob_prediction_.reshape(len(x), -1)
     fold = np.arange(len(x)) % FOREST_FOLDS
     predictions, models = np.zeros_like(targets), []
     for k in range(FOREST_FOLDS):
@@ -163,7 +168,7 @@ def _forest(
         model = ExtraTreesRegressor(N_TREES // FOREST_FOLDS, **settings)
         models.append(model.fit(x[seen], targets[seen], sample_weight=weights[seen]))
         predictions[~seen] = model.predict(x[~seen]).reshape(-1, targets.shape[1])
-    return models, predictions
+    return TreeEnsemble.from_forests(models), predictions
 
 
 def _boosting(
