@@ -19,20 +19,21 @@ def table(frame: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
-def in_order(data: Frame, **orders: Sequence[str]) -> Frame:
-    """Rows sorted by the columns named, each in its own order, names that this does not hold last.
+def in_order(data: Frame, tasks: Sequence[str], methods: Sequence[str]) -> Frame:
+    """Runs by task, size and method, in the order of the names given, others last.
 
-    Runs are appended to a file as they come; tables of it should not change with that.
+    They are appended to a file as they come, and tables go by their order.
 
     Examples
     --------
-    >>> in_order(Frame({"method": ["c", "b", "a"]}), method=["b", "a"])["method"].tolist()
-    ['b', 'a', 'c']
+    >>> runs = Frame({"dataset": ["y", "x", "x"], "n": 9, "method": ["b", "c", "b"]})
+    >>> in_order(runs, tasks=["x", "y"], methods=["b"])[["dataset", "method"]].agg("".join, axis=1).tolist()
+    ['xb', 'xc', 'yb']
     """
-    places = {column: {name: k for k, name in enumerate(order)} for column, order in orders.items()}
-    return data.sort_values(
-        list(orders), key=lambda names: names.map(places[names.name]), kind="stable", na_position="last"
-    )
+    keys = data[["dataset", "n", "method"]].copy()
+    for column, names in (("dataset", tasks), ("method", methods)):
+        keys[column] = keys[column].map({name: place for place, name in enumerate(names)})
+    return data.loc[keys.sort_values(["dataset", "n", "method"], kind="stable").index]
 
 
 def successes(data: Frame) -> Frame:

@@ -381,7 +381,7 @@ def sections(results: Path) -> list[str]:
         if data.empty or ("error" in data and successes(data).empty):
             continue
         if name in SUITES:
-            data = in_order(data, method=SUITES[name].methods, dataset=SUITES[name].tasks)
+            data = in_order(data, SUITES[name].tasks, SUITES[name].methods)
         if name in SECTIONS:
             written.append(SECTIONS[name](data))
         elif "error" in data:

@@ -560,16 +560,17 @@ def test_methods_are_compared_on_the_same_seeds():
     assert sorted(zip(kept["method"], kept["seed"], strict=True)) == [("CKDE", 0), ("ncprob", 0)]
 
 
-def test_tables_name_methods_and_tasks_as_their_suite_does_however_runs_came(tmp_path):
-    """One method's runs of one task are redone and so stand last in the file."""
-    names = ("lightgbm", "catboost", "ncprob"), ("wine_red", "concrete")
-    records = Records(tmp_path / "results" / "real.csv")
-    for method, dataset in itertools.product(*names):
-        records.append(suite_row(method, dataset, 900, 0))
+def test_tables_go_by_their_suite_however_runs_came(tmp_path):
+    """Runs that are done again stand last in the file."""
+    records = Records(tmp_path / "results" / "small-n.csv")
+    names = ("CKDE", "NNKCDE", "quantile-forest", "ncprob"), ("LGGMD", "LinearGaussian"), (2000, 200)
+    for method, dataset, n in itertools.product(*names):
+        records.append(suite_row(method, dataset, n, 0))
     report.main(["--results", str(tmp_path / "results"), "--page", str(tmp_path / "page.md")])
     lines = (tmp_path / "page.md").read_text().splitlines()
-    head = lines.index("| dataset | ncprob | catboost | lightgbm |")
-    assert [line.split(" | ")[0] for line in lines[head + 2 : head + 4]] == ["| concrete", "| wine_red"]
+    head = lines.index("| dataset | n | ncprob | quantile-forest | NNKCDE | CKDE |")
+    rows = [line.split(" | ")[:2] for line in lines[head + 2 : head + 6]]
+    assert rows == [["| LinearGaussian", "200"], ["| LinearGaussian", "2000"], ["| LGGMD", "200"], ["| LGGMD", "2000"]]
 
 
 def test_no_result_is_no_section(tmp_path):

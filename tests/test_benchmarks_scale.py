@@ -117,9 +117,12 @@ class TestChains:
         assert row["error"] == "stopped after 0.05 s, the limit"
         assert row["machine"]
 
-    def test_more_cores_than_there_are(self):
+    def test_more_cores_than_there_are(self, capsys):
         with pytest.raises(ValueError, match="`--jobs` times `--cores` must be at most"):
             costs.slots(1000, 1000)
+        with pytest.raises(SystemExit):
+            costs.main(["--jobs", "1000", "--cores", "1000", "--out", "never.csv"])
+        assert "`--jobs` times `--cores` must be at most" in capsys.readouterr().err
 
 
 class TestAccelerator:

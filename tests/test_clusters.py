@@ -7,8 +7,8 @@ import pytest
 import torch
 from helpers import normal
 
-from ncprob import clusters, datasets
-from ncprob.clusters import PRIOR_ROWS, Clusters, fit_clusters
+from ncprob import datasets
+from ncprob.clusters import Clusters, fit_clusters
 from ncprob.coordinates import (
     COMPONENTS,
     FEW_INPUTS,
@@ -78,37 +78,6 @@ def test_weights_count_as_repetitions_and_rows_without_weight_not_at_all():
     order, other = found.centres[:, 0].argsort(), same.centres[:, 0].argsort()
     torch.testing.assert_close(found.slopes[order], same.slopes[other], atol=1e-3, rtol=0)
     torch.testing.assert_close(found.shares[order], same.shares[other], atol=1e-3, rtol=0)
-
-
-@pytest.mark.parametrize("n", [12, 60, 500])
-def test_the_posterior_never_falls(n, monkeypatch):
-    """EM raises what it maximises in every round (Dempster, Laird & Rubin 1977), the prior included."""
-    x, z = sample(n, seed=3)
-    values, maximize = [], clusters._maximize
-
-    def recorded(x, z, belongs, scales, prior, least_scale):
-        found = maximize(x, z, belongs, scales, prior, least_scale)
-        values.append(float(found.log_joint(x, z).logsumexp(dim=1).sum() + prior.log_density(found)))
-        return found
-
-    monkeypatch.setattr(clusters, "_maximize", recorded)
-    fit_clusters(x, z, None, k=4, least_scale=1e-3, seed=0)
-    assert len(values) > 2
-    assert np.diff(values).min() > -1e-9 * n
-
-
-def test_a_cluster_of_few_rows_has_the_spread_of_the_prior_too():
-    """Twelve rows in five clusters: those of one row alone would be points, and steep lines would go through two."""
-    x, z = sample(12, seed=4)
-    found = fit_clusters(x, z, None, k=5, least_scale=1e-3, seed=0)
-    points = torch.cat([x, z[:, None]], dim=1)
-    typical = points.var(dim=0, correction=0) / 5
-    torch.testing.assert_close(clusters._Prior.of(points, torch.ones(12), 5, 1e-3).squares, typical)
-    least = (typical * PRIOR_ROWS / (12 + PRIOR_ROWS)).sqrt() * (1 - 1e-9)
-    assert (found.spreads >= least[:-1]).all()
-    assert (found.scales >= least[-1]).all()
-    # A line through two rows far apart in z and near in x would be steeper than z is wide over x by far.
-    assert (found.slopes.abs() < 4 * z.std() / x.std(dim=0)).all()
 
 
 @pytest.mark.parametrize("distinct", [1, 3])

@@ -203,8 +203,17 @@ def test_boosted_columns_do_not_tell_the_mean_of_their_fold():
     assert abs(float(slope)) < 0.05
 
 
+def test_judges_have_columns_of_trees_that_have_seen_none_of_them():
+    """They are those of a forest of the other rows alone."""
+    x, y = uniform(200, 2, seed=21), normal(200, 1, seed=22)
+    wanted = trees._forest_targets(y.numpy())
+    blind, _ = trees._forest(x[:160].numpy(), wanted[:160], None, seed=0)
+    _, columns = TreeInputs.fit(x, y, None, seed=0, n_judges=40)
+    torch.testing.assert_close(columns[160:, : blind.n_outputs].double(), torch.tensor(blind(x[160:].numpy())))
+
+
 def test_a_tree_of_many_rows_has_so_many_leaves_and_no_more(monkeypatch):
-    """Else memory would grow with the rows: here leaves of 5 rows would be some 60 a tree."""
+    """Else memory would grow with the rows: here, with leaves of 5 rows, a tree would have 35."""
     monkeypatch.setattr(trees, "LARGE", 100)
     monkeypatch.setattr(trees, "MAX_LEAVES", 10)
     x = uniform(500, 2, seed=20)

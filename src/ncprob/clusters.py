@@ -17,8 +17,7 @@ ROUNDS = 100
 ROWS = 8_192  # EM sees at most so many; it only starts a training that sees all
 TOLERANCE = 1e-6  # gain of the mean log likelihood in a round below which EM stops
 LEAST_SPREAD = 1e-2  # of a cluster along an input, in units of the scaled input
-RIDGE = 1e-3  # rows of prior weight in each regression, at least
-PRIOR_ROWS = 2.0  # whose spread a cluster has beside that of its own rows
+RIDGE = 1e-3  # rows of prior weight in each regression
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class Clusters:
 def fit_clusters(
     x: Float[Tensor, "n inputs"], z: Float[Tensor, " n"], weights: Tensor | None, k: int, least_scale: float, seed: int
 ) -> Clusters:
-    """EM from k-means clusters of (x, z), with a prior that keeps few rows from making narrow clusters and steep lines.
+    """EM from k-means clusters of (x, z).
 
     Examples
     --------
@@ -63,62 +62,28 @@ def fit_clusters(
     >>> x = torch.linspace(-1, 1, 200, dtype=torch.float64)[:, None] + 10 * (torch.arange(200) % 2)[:, None]
     >>> z = torch.where(x[:, 0] > 5, 3 * x[:, 0] - 30, -x[:, 0])
     >>> found = fit_clusters(x, z, None, k=2, least_scale=1e-3, seed=0)
-    >>> found.slopes[:, 0].sort().values.round(decimals=1)
+    >>> found.slopes[:, 0].sort().values.round(decimals=2)
     tensor([-1.,  3.], dtype=torch.float64)
     """
     mass = torch.ones_like(z) if weights is None else weights
     rows = mass.nonzero()[:ROWS, 0]
     x, z, mass = (part[rows].double().cpu() for part in (x, z, mass))
     with threadpool_limits(1):  # so small a problem takes several times longer on cores that others share
-        return _maximize_posterior(x, z, mass, k, least_scale, seed)
+        return _maximize_likelihood(x, z, mass, k, least_scale, seed)
 
 
-def _maximize_posterior(x: Tensor, z: Tensor, mass: Tensor, k: int, least_scale: float, seed: int) -> Clusters:
-    points = torch.cat([x, z[:, None]], dim=1)
-    prior = _Prior.of(points, mass, k, least_scale)
-    belongs = _start(points.numpy(), mass.numpy(), k, seed)
-    scales, last = prior.squares[-1].sqrt().expand(k), -math.inf
+def _maximize_likelihood(x: Tensor, z: Tensor, mass: Tensor, k: int, least_scale: float, seed: int) -> Clusters:
+    belongs = _start(torch.cat([x, z[:, None]], dim=1).numpy(), mass.numpy(), k, seed)
+    last = -math.inf
     for _ in range(ROUNDS):
-        found = _maximize(x, z, belongs * mass[:, None], scales, prior, least_scale)
+        found = _maximize(x, z, belongs * mass[:, None], least_scale)
         joint = found.log_joint(x, z)
         total = joint.logsumexp(dim=1, keepdim=True)
-        posterior = float(((total[:, 0] * mass).sum() + prior.log_density(found)) / mass.sum())
-        if posterior < last + TOLERANCE:
+        likelihood = float((total[:, 0] * mass).sum() / mass.sum())
+        if likelihood < last + TOLERANCE:
             break
-        last, belongs, scales = posterior, (joint - total).exp(), found.scales
+        last, belongs = likelihood, (joint - total).exp()
     return found
-
-
-@dataclass(frozen=True)
-class _Prior:
-    """What is known of a cluster before it is seen, from the variances of all rows.
-
-    Squared spreads are as if `PRIOR_ROWS` more rows had been seen with the variance of all rows over k, that of a
-    cluster if k of them share a plane evenly (Fraley & Raftery 2007, J. Classif. 24): log density −m/2 (log s² + t²/s²)
-    + a constant. Slopes are normal around zero, along an input with the variance of z over that of the input.
-    """
-
-    squares: Float[Tensor, " inputs+1"]
-    steepness: Float[Tensor, " inputs"]
-
-    @classmethod
-    def of(cls, points: Float[Tensor, "n inputs+1"], mass: Tensor, k: int, least_scale: float) -> _Prior:
-        """Prior for k clusters of these points, of which the last column is z."""
-        share = (mass / mass.sum())[:, None]
-        variances = ((points - (points * share).sum(dim=0)).square() * share).sum(dim=0)
-        variances = variances.clamp(min=least_scale**2)  # a constant column has none
-        return cls(variances / k, variances[-1] / variances[:-1])
-
-    def log_density(self, found: Clusters) -> Tensor:
-        """Of clusters, up to a constant."""
-        squares = torch.cat([found.spreads, found.scales[:, None]], dim=1).square()
-        return (
-            -(
-                PRIOR_ROWS * (squares.log() + self.squares / squares).sum()
-                + (found.slopes.square() / self.steepness).sum()
-            )
-            / 2
-        )
 
 
 def _start(points: NDArray[np.float64], mass: NDArray[np.float64], k: int, seed: int) -> Float[Tensor, "n k"]:
@@ -128,10 +93,8 @@ def _start(points: NDArray[np.float64], mass: NDArray[np.float64], k: int, seed:
     return nn.functional.one_hot(torch.as_tensor(labels, dtype=torch.int64), k).double()
 
 
-def _maximize(
-    x: Tensor, z: Tensor, belongs: Float[Tensor, "n k"], scales: Float[Tensor, " k"], prior: _Prior, least_scale: float
-) -> Clusters:
-    """Clusters of given members: weighted means, spreads, and regressions given the `scales` of the round before."""
+def _maximize(x: Tensor, z: Tensor, belongs: Float[Tensor, "n k"], least_scale: float) -> Clusters:
+    """Clusters of given members: weighted means, spreads and regressions."""
     n_inputs = x.shape[1]
     mass = belongs.sum(dim=0).clamp(min=1e-9)
     joint = torch.cat([x, z[:, None]], dim=1)
@@ -140,17 +103,15 @@ def _maximize(
     seconds = (belongs.mT @ products).unflatten(1, joint.shape[1:] * 2) / mass[:, None, None]
     moments = seconds - means[:, :, None] * means[:, None, :]
     within, across, of_z = moments[:, :n_inputs, :n_inputs], moments[:, :n_inputs, -1], moments[:, -1, -1]
-    ridge = (scales.square()[:, None] / prior.steepness).clamp(min=RIDGE) / mass[:, None]
-    slopes = torch.linalg.solve(within + torch.diag_embed(ridge), across)
+    prior = RIDGE / mass[:, None, None] * torch.eye(n_inputs, dtype=x.dtype)
+    slopes = torch.linalg.solve(within + prior, across)
     left = of_z - 2 * (slopes * across).sum(dim=1) + torch.einsum("ki,kij,kj->k", slopes, within, slopes)
     centres = means[:, :n_inputs]
-    squares = torch.cat([within.diagonal(dim1=1, dim2=2), left[:, None]], dim=1)
-    squares = (mass[:, None] * squares + PRIOR_ROWS * prior.squares) / (mass[:, None] + PRIOR_ROWS)
     return Clusters(
         shares=mass / mass.sum(),
         centres=centres,
-        spreads=squares[:, :-1].clamp(min=LEAST_SPREAD**2).sqrt(),
+        spreads=within.diagonal(dim1=1, dim2=2).clamp(min=LEAST_SPREAD**2).sqrt(),
         offsets=means[:, -1] - (slopes * centres).sum(dim=1),
         slopes=slopes,
-        scales=squares[:, -1].clamp(min=least_scale**2).sqrt(),
+        scales=left.clamp(min=least_scale**2).sqrt(),
     )

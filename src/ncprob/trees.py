@@ -104,7 +104,7 @@ class TreeInputs:
         # One forest after the other: with many rows nothing takes as much memory.
         judged = wanted[:0]
         if n_judges:
-            blind, _ = _forest(table[:n], wanted[:n], None if mass is None else mass[:n], seed)
+            blind = _forest(table[:n], wanted[:n], None if mass is None else mass[:n], seed)[0]
             judged = blind(table[n:])
             del blind
         forest, outputs = _forest(table, wanted, mass, seed)
